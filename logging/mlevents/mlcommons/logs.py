@@ -8,21 +8,10 @@ from typing import Final
 
 from mlevents.mlcommons.messages import rule_file_values, too_long, unsafe
 from mlevents.mlcommons.process import Job, Workplace
-from mlevents.mlcommons.verdict import (
-    OfficialVerdict,
-    RepairError,
-    concerning,
-    judged,
-    no_copy,
-    repaired,
-    unable,
-    with_own_round,
-    without_run,
-)
+from mlevents.mlcommons.verdict import OfficialVerdict, RepairError, Tool, repaired, with_own_round
 from mlevents.rounds.ruleset import Repair, UpstreamDefect
 
 LOG_SECONDS: Final = 120.0
-TOOL: Final = "compliance_checker"
 
 
 def check_log(path: Path, ruleset: str) -> OfficialVerdict:
@@ -36,15 +25,16 @@ def check_logs(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
     Record numbers in its messages are converted to line numbers of the file. A log that cannot be copied, that takes
     longer than `LOG_SECONDS`, or that ends the child process is "not run"; the others are checked nevertheless.
     """
-    if reason := unable(ruleset):
-        return [without_run("not run", TOOL, ruleset, [reason])] * len(paths)
+    tool = Tool("compliance_checker", ruleset)
+    if tool.unable:
+        return [tool.verdict("not run", tool.unable)] * len(paths)
     try:
-        return _check(paths, ruleset)
+        return _check(paths, tool)
     except OSError as error:
-        return [without_run("not run", TOOL, ruleset, [no_copy(error)])] * len(paths)
+        return [tool.no_copy(error)] * len(paths)
 
 
-def _check(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
+def _check(paths: Sequence[Path], tool: Tool) -> list[OfficialVerdict]:
     """Return the verdicts by today's rule files, then by repaired ones if needed."""
     verdicts: dict[int, OfficialVerdict] = {}
     logs: dict[int, Path] = {}
@@ -56,26 +46,26 @@ def _check(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
             try:
                 log = shutil.copyfile(path, folder / path.name)
             except OSError as error:  # a pipe too, which is not opened
-                verdicts[number] = without_run("not run", TOOL, ruleset, [f"{path.name}: {error.strerror or error}"])
+                verdicts[number] = tool.verdict("not run", f"{path.name}: {error.strerror or error}")
                 continue
             if reason := too_long(log, path.name):
-                verdicts[number] = without_run("not run", TOOL, ruleset, [reason])
+                verdicts[number] = tool.verdict("not run", reason)
                 continue
             names = rule_file_values(log)
             if refused := list(unsafe(names, path.name)):
-                verdicts[number] = without_run("fail", TOOL, ruleset, refused)
+                verdicts[number] = tool.verdict("fail", *refused)
                 continue
             logs[number] = log
-            if defects := concerning(ruleset, names):
+            if defects := tool.defects(names):
                 concerned.setdefault(tuple(defect.repair for defect in defects), (defects, []))[1].append(number)
-        verdicts |= _ask(place, logs, ruleset)
+        verdicts |= _ask(place, logs, tool)
         for defects, numbers in concerned.values():
             failed = {number: logs[number] for number in numbers if verdicts[number].verdict == "fail"}
             if not failed:
                 continue
             own: Mapping[int, OfficialVerdict | RepairError]
             try:
-                own = _ask(place, failed, ruleset, repaired(place, defects))
+                own = _ask(place, failed, tool, repaired(place, defects))
             except RepairError as error:
                 own = dict.fromkeys(failed, error)
             verdicts |= {number: with_own_round(verdicts[number], own[number], defects) for number in failed}
@@ -83,12 +73,12 @@ def _check(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
 
 
 def _ask(
-    place: Workplace, logs: Mapping[int, Path], ruleset: str, source: Path | None = None
+    place: Workplace, logs: Mapping[int, Path], tool: Tool, source: Path | None = None
 ) -> dict[int, OfficialVerdict]:
     """Return the verdicts on the copies `logs`, by the rule files in `source` or the installed ones."""
-    options = ("--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull)
-    answers = place.run([Job(TOOL, (*options, str(log)), LOG_SECONDS) for log in logs.values()], source)
+    options = ("--usage", "training", "--ruleset", tool.ruleset, "--log_output", os.devnull)
+    answers = place.run([Job(tool.name, (*options, str(log)), LOG_SECONDS) for log in logs.values()], source)
     return {
-        number: judged(TOOL, ruleset, answer, place, log.parent)
+        number: tool.judged(answer, place, log.parent)
         for (number, log), answer in zip(logs.items(), answers, strict=True)
     }

@@ -9,21 +9,10 @@ from typing import Final
 
 from mlevents.mlcommons.messages import rule_file_values, too_long, unsafe
 from mlevents.mlcommons.process import Answer, Job, Workplace
-from mlevents.mlcommons.verdict import (
-    OfficialVerdict,
-    RepairError,
-    concerning,
-    judged,
-    no_copy,
-    repaired,
-    unable,
-    with_own_round,
-    without_run,
-)
+from mlevents.mlcommons.verdict import OfficialVerdict, RepairError, Tool, repaired, with_own_round
 
 PARTS: Final = ("systems", "results", "benchmarks")  # all that the package checker looks at
 PACKAGE_SECONDS: Final = 600.0
-TOOL: Final = "package_checker"
 
 
 def check_package(folder: Path, ruleset: str) -> OfficialVerdict:
@@ -37,37 +26,36 @@ def check_package(folder: Path, ruleset: str) -> OfficialVerdict:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder; a package is a folder with systems/ and results/")
-    if reason := unable(ruleset):
-        return without_run("not run", TOOL, ruleset, [reason])
+    tool = Tool("package_checker", ruleset)
+    if tool.unable:
+        return tool.verdict("not run", tool.unable)
     try:
-        return _check(folder, ruleset)
+        return _check(folder, tool)
     except shutil.Error as error:  # lists (source, target, reason) of every file
-        return without_run("not run", TOOL, ruleset, [f"a file could not be copied: {error.args[0][0][2]}"])
+        return tool.verdict("not run", f"a file could not be copied: {error.args[0][0][2]}")
     except OSError as error:
-        return without_run("not run", TOOL, ruleset, [no_copy(error)])
+        return tool.no_copy(error)
 
 
-def _check(folder: Path, ruleset: str) -> OfficialVerdict:
+def _check(folder: Path, tool: Tool) -> OfficialVerdict:
     with Workplace() as place:
         refused = _copy(folder, place.copy)
         logs = [path for path in sorted(place.copy.glob("results/*/*/result_*.txt")) if path.is_file()]
         names = {str(path.relative_to(place.copy)): rule_file_values(path) for path in logs}
         refused += [complaint for path, log in names.items() for complaint in unsafe(log, path)]
         if refused:
-            return without_run("fail", TOOL, ruleset, refused, place)
+            return tool.verdict("fail", *map(place.plain, refused))
         if long := [reason for path in logs if (reason := too_long(path, str(path)))]:
-            return without_run("not run", TOOL, ruleset, long, place)
-        defects = list(
-            {defect.repair: defect for log in names.values() for defect in concerning(ruleset, log)}.values()
-        )
+            return tool.verdict("not run", *map(place.plain, long))
+        defects = list({defect.repair: defect for log in names.values() for defect in tool.defects(log)}.values())
         again = None
         if defects:  # a second copy, since the tools write into it
             again = shutil.copytree(place.copy, place.new_folder("again"), symlinks=True, dirs_exist_ok=True)
-        today = _ask(place, place.copy, ruleset)
+        today = _ask(place, place.copy, tool)
         if again is None or today.verdict != "fail":
             return today
         try:
-            return with_own_round(today, _ask(place, again, ruleset, repaired(place, defects)), defects)
+            return with_own_round(today, _ask(place, again, tool, repaired(place, defects)), defects)
         except RepairError as error:
             return with_own_round(today, error, defects)
 
@@ -101,18 +89,18 @@ def _leads_out(link: Path, folder: Path) -> bool:
         return True
 
 
-def _ask(place: Workplace, copy: Path, ruleset: str, source: Path | None = None) -> OfficialVerdict:
+def _ask(place: Workplace, copy: Path, tool: Tool, source: Path | None = None) -> OfficialVerdict:
     """Run the package checker on `copy`, then the summarizer on each system alone, since one system may abort it."""
-    jobs = [Job(TOOL, (str(copy), "training", ruleset, "--log_output", os.devnull), PACKAGE_SECONDS)]
+    jobs = [Job(tool.name, (str(copy), "training", tool.ruleset, "--log_output", os.devnull), PACKAGE_SECONDS)]
     systems = sorted(path for path in copy.glob("results/*") if path.is_dir())
     for system in systems:
         alone = place.new_folder("alone")
         (alone / "results").mkdir()
         (alone / "results" / system.name).symlink_to(system)
         (alone / "systems").symlink_to(copy / "systems")
-        jobs.append(Job("result_summarizer", (str(alone), ruleset), PACKAGE_SECONDS))
+        jobs.append(Job("result_summarizer", (str(alone), tool.ruleset), PACKAGE_SECONDS))
     answer, *summaries = place.run(jobs, source)
-    verdict = judged(TOOL, ruleset, answer, place, copy)
+    verdict = tool.judged(answer, place, copy)
     messages = list(verdict.messages)
     for system, summary in zip(systems, summaries, strict=True):
         messages += [place.plain(message, copy) for message in _unscored(system, summary)]

@@ -14,12 +14,10 @@ from mlevents.checks.log_check import usual_ruleset
 from mlevents.event import Finding, Level, short
 from mlevents.package_checker import result_folders
 from mlevents.package_checker.files import Listing, check_files, check_manifest, list_folder
-from mlevents.package_checker.log_agreement import check_copies, check_logs
+from mlevents.package_checker.log_agreement import check_copies, check_logs, check_throughput
 from mlevents.package_checker.result_folders import POWER, ResultSet, check_results, is_result, sets_in
 from mlevents.package_checker.source import check_documents, check_manifest_source, check_source
 from mlevents.package_checker.system_description import SystemDescription, description_findings, read_description
-from mlevents.package_checker.throughput import check_throughput
-from mlevents.package_checker.tool_files import PARAMETERS, PRIVATE_ID, check_parameters, check_private_id
 from mlevents.rounds import NO_RULES, RULESETS, Ruleset, default_ruleset, own_rules
 from mlevents.rounds import ruleset as find_ruleset
 from mlevents.summary import RunSummary
@@ -165,8 +163,8 @@ def _top(listing: Listing) -> Iterator[Finding]:
         elif listing.children.get(name) == ():
             yield listing.finding("error", "tree-layout", "empty, so there is nothing to submit", name)
     for entry in listing.inside(""):
-        if entry.name == PARAMETERS and entry.kind == "file":
-            yield from check_parameters(listing, entry.place)
+        if entry.name == result_folders.PARAMETERS and entry.kind == "file":
+            yield from result_folders.check_parameters(listing, entry.place)
         elif entry.kind == "folder" and entry.name not in TOP and entry.name.lower() in TOP:
             message = f"is not read by any tool: rename it to {entry.name.lower()}/"
             yield listing.finding("error", "tree-layout", message, entry.place)
@@ -202,23 +200,18 @@ def _systems(
 def _system_folders(listing: Listing, described: Mapping[str, SystemDescription]) -> Iterator[Finding]:
     """Yield findings about what is in results/ and results/<system>/ besides benchmarks' folders."""
     for entry in listing.files("results"):
-        yield _unknown(listing, entry.place, "results/ has one folder per system")
+        message = "no tool reads it: results/ has one folder per system; remove it"
+        yield listing.finding("warning", "unknown-file", message, entry.place)
     for system in listing.folders("results"):
+        description = described.get(system.name)
+        division = description.text("division") if description else None
         for entry in listing.files(system.place):
-            if entry.name == PARAMETERS:
-                description = described.get(system.name)
-                yield from check_parameters(listing, entry.place, description.text("division") if description else None)
-            elif entry.name == PRIVATE_ID:
-                yield check_private_id(listing, entry.place)
-            else:
-                yield _unknown(listing, entry.place, "a system's folder has one folder per benchmark")
+            yield from result_folders.check_other(
+                listing, entry, "a system's folder has one folder per benchmark", division
+            )
         if not listing.folders(system.place):
             message = "no folder of a benchmark, so no results"
             yield listing.finding("error", "results-missing", message, system.place)
-
-
-def _unknown(listing: Listing, place: str, reason: str) -> Finding:
-    return listing.finding("warning", "unknown-file", f"no tool reads it: {reason}; remove it", place)
 
 
 def _benchmark_folder(
@@ -256,12 +249,8 @@ def _tool_files(
         judged = is_result(entry.name) or entry.name == SCALING  # with its set
         if entry.kind in ("link", "other") or entry.kind == "file" and judged:
             continue
-        if entry.name == PARAMETERS and entry.kind == "file":
-            yield from check_parameters(listing, entry.place, division)
-        elif entry.name == PRIVATE_ID and entry.kind == "file":
-            yield check_private_id(listing, entry.place)
-        elif entry.name == POWER and entry.kind == "folder":
+        if entry.name == POWER and entry.kind == "folder":
             names = [file.name.removesuffix(".txt") for file in results.files]
             yield from result_folders.check_power_folder(listing, results.place, names)
         else:
-            yield _unknown(listing, entry.place, "results are files result_N.txt")
+            yield from result_folders.check_other(listing, entry, "results are files result_N.txt", division)

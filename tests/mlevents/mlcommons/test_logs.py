@@ -15,7 +15,7 @@ import pytest
 from mlevents import keys, mlcommons
 from mlevents.mlcommons import logs
 from mlevents.mlcommons import process as official_process
-from mlevents.mlcommons.verdict import judged
+from mlevents.mlcommons.verdict import Tool
 from mlevents.package_checker.system_description import KEYS
 from mlevents.record import read
 from mlevents.rounds import RULESETS
@@ -202,7 +202,7 @@ def test_words_and_exit_status_have_to_agree(tmp_path):
     with official_process.Workplace() as place:
 
         def verdict(answer):
-            return judged("compliance_checker", "2.0.0", answer, place)
+            return Tool("compliance_checker", "2.0.0").judged(answer, place, place.copy)
 
         assert (verdict(passing).verdict, verdict(passing).messages) == ("pass", ())
         assert (verdict(failing).verdict, verdict(failing).messages) == ("fail", ())
