@@ -158,7 +158,7 @@ def check_power_folder(listing: Listing, place: str, results: Sequence[str]) -> 
 
 
 def check_other(listing: Listing, entry: Entry, reason: str, division: str | None = None) -> Iterator[Finding]:
-    """Yield findings about a file that is no result: one of MLCommons' tools, or by the `reason` one that none reads."""
+    """Yield findings about a file that is no result: one of MLCommons' tools, or one that none reads for a `reason`."""
     if entry.name == PARAMETERS and entry.kind == "file":
         yield from check_parameters(listing, entry.place, division)
         return
