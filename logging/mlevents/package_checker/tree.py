@@ -57,8 +57,6 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
     """
     rules = None if ruleset is None else find_ruleset(ruleset)
     listing = list_folder(folder)
-    if listing.cut:  # what is said to be missing may be among the other entries
-        return check_files(listing)
     of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
     sets = sets_in(listing)
     logs = {
@@ -202,13 +200,12 @@ def _system_folders(listing: Listing, described: Mapping[str, SystemDescription]
     for entry in listing.files("results"):
         message = "no tool reads it: results/ has one folder per system; remove it"
         yield listing.finding("warning", "unknown-file", message, entry.place)
+    reason = "a system's folder has one folder per benchmark"
     for system in listing.folders("results"):
         description = described.get(system.name)
         division = description.text("division") if description else None
         for entry in listing.files(system.place):
-            yield from result_folders.check_other(
-                listing, entry, "a system's folder has one folder per benchmark", division
-            )
+            yield from result_folders.check_other(listing, entry, reason, division)
         if not listing.folders(system.place):
             message = "no folder of a benchmark, so no results"
             yield listing.finding("error", "results-missing", message, system.place)

@@ -7,12 +7,12 @@ from typing import Any, Final, Literal, Protocol
 
 from mlevents import keys
 from mlevents.event import is_number, short
-from mlevents.rounds import beyond_mlperf, default_ruleset, rulesets_of
+from mlevents.rounds import default_ruleset, rulesets_of, training
 from mlevents.rounds import ruleset as find_ruleset
 from mlevents.rounds.required import named, replaced
 from mlevents.rounds.ruleset import BenchmarkRules, Direction, Ruleset
 
-BEYOND_MLPERF: Final = beyond_mlperf.RULESET.name
+BEYOND_MLPERF: Final = training.BEYOND_MLPERF.name
 NOT_APPLICABLE: Final = "not applicable (MLCommons' tools do not know the benchmark)"
 FIELDS: Final = ("dataset", "metric", "target", "direction", "unit", "runs")
 LONGEST_NAME: Final = 40  # characters of dataset and metric

@@ -1,4 +1,5 @@
-"""MLPerf Training's rounds from v1.0 on: v2.0 in full, each other one as its difference from a neighbour."""
+"""MLPerf Training's rounds from v1.0 on: v2.0 in full, each other one as its difference from a neighbour; benchmarks
+beyond them."""
 
 import math
 from collections.abc import Iterable
@@ -307,3 +308,33 @@ V6_1: Final = next_round(
 )
 
 ROUNDS: Final = (V1_0, V1_1, V2_0, V2_1, V3_0, V3_1, V4_0, V4_1, V5_0, V5_1, V6_0, V6_1)
+
+# Benchmarks outside of MLPerf, under the general rules of its open division; MLCommons' tools do not know them.
+GPT_125M: Final = BenchmarkRules(
+    name="gpt_125m",
+    dataset="openwebtext",
+    metric="validation loss",
+    target=3.1826,  # ln 24.11: the perplexity that MosaicML Composer's README of 2022 gives for its GPT-2 125M
+    direction="<=",
+    runs=5,  # our own choice
+    unit="samples",
+    evaluation_interval=EvaluationInterval(constant=512_000),  # our own choice: 1,000 steps of the published batch
+)
+
+GPT_124M_FINEWEB: Final = BenchmarkRules(
+    name="gpt_124m_fineweb",
+    dataset="fineweb",
+    metric="validation loss",
+    target=3.28,  # of the modded-nanogpt speed runs, on the first 10,485,760 tokens of FineWeb's validation shard
+    direction="<=",
+    runs=5,  # our own choice; the mean of runs of one length is another question: `score --target-test`
+    unit="samples",
+    evaluation_interval=EvaluationInterval(constant=64_000),  # our own choice: 125 steps of 524,288 tokens
+    samples={keys.EVAL_SAMPLES: (10_240, 10_240)},  # sequences of 1,024 tokens
+)
+
+BEYOND_MLPERF: Final = replace(
+    next_round(V2_1, "beyond_mlperf", dropped=V2_1.benchmarks, benchmarks=[GPT_125M, GPT_124M_FINEWEB]),
+    round="none",
+    checker="",
+)

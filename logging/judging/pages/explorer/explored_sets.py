@@ -21,10 +21,10 @@ from judging.comparison.answers import geometric
 from judging.comparison.expected_time import Attempts, expected_time
 from judging.comparison.tradeoff import LEAST_SEEDS, ended
 from judging.ground.cores import usable_cores
-from judging.ground.errors import TimedrunError, UsageError
+from judging.ground.errors import UsageError
 from judging.ground.log_archives import Unpacked, unpacked
 from judging.ground.race_labels import is_swept
-from judging.ground.result_files import read_json, require_log
+from judging.ground.result_files import read_object, require_log
 from judging.ground.stdio import progress
 from judging.scoring.clocks import optimizer_steps
 from judging.scoring.cost import Price, cost
@@ -232,11 +232,7 @@ def _middle(score: Score, runs: Sequence[dict[str, Any]], swept: bool) -> dict[s
 
 def _hardware(description: Path) -> tuple[Mapping[str, Any], int | None, str]:
     """Return a system description, its number of accelerators and the name of one, else of the processor."""
-    try:
-        read_system = read_json(description)
-    except TimedrunError:
-        read_system = None
-    system: Mapping[str, Any] = read_system if isinstance(read_system, dict) else {}
+    system = read_object(description)
     counts = [re.match(r"\s*(\d{1,6})", _text(system.get(k))) for k in ("number_of_nodes", "accelerators_per_node")]
     number = int(counts[0][1]) * int(counts[1][1]) if counts[0] and counts[1] else None
     name = _text(system.get("accelerator_model_name"))
