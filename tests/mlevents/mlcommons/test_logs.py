@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from mlevents import keys, mlcommons
-from mlevents.mlcommons import logs
+from mlevents.mlcommons import checkers
 from mlevents.mlcommons import process as official_process
 from mlevents.mlcommons.verdict import Tool
 from mlevents.package_checker.system_description import KEYS
@@ -189,7 +189,7 @@ def test_a_child_that_dies_or_hangs_loses_one_log(records, write, tmp_path, monk
     assert broken != original
     (tmp_path / "child.py").write_text(broken)
     monkeypatch.setattr(official_process, "CHILD", tmp_path / "child.py")
-    monkeypatch.setattr(logs, "LOG_SECONDS", 3.0)
+    monkeypatch.setattr(checkers, "LOG_SECONDS", 3.0)
     paths = [write(records, f"result_{number}.txt") for number in range(3)]
     first, second, third = mlcommons.check_logs(paths, "2.0.0")
     assert (first.verdict, second.verdict, third.verdict) == ("pass", "not run", "pass")
