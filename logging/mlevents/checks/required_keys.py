@@ -113,8 +113,7 @@ def _values(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Ite
             yield run.finding("error", "value-filled", f"{required.key} is logged without a value", event)
         elif required.vocabulary is not None and value not in required.vocabulary:
             words = ", ".join(required.vocabulary)
-            message = f"{required.key} is {short(value)}, not one of: {words}"
-            yield run.finding("error", "vocabulary", message, event)
+            yield run.finding("error", "vocabulary", f"{required.key} is {short(value)}, not one of: {words}", event)
     for constraint in required.value:
         wrong = [(e, value) for e, value in logged if not constraint.holds(value, _before(run, e))]
         if wrong:

@@ -207,8 +207,7 @@ def check_parameters(listing: Listing, place: str, division: str | None = None) 
         close = word.strip().lower().replace("_", "-").lstrip("-")
         hint = f"; did you mean {close}?" if close in known and close != word else f"; known: {', '.join(known)}"
         effect = "makes the checker exit (unknown option)" if at_top else "is ignored by MLCommons' package checker"
-        message = f"{short(word)} {effect}{hint}"
-        yield listing.finding("warning", "checker-parameters", message, place, number)
+        yield listing.finding("warning", "checker-parameters", f"{short(word)} {effect}{hint}", place, number)
 
 
 def _numbers(listing: Listing, place: str, kind: str) -> list[int]:

@@ -221,8 +221,7 @@ def _system_folders(listing: Listing, described: Mapping[str, SystemDescription]
         for entry in listing.files(system.place):
             yield from result_folders.check_other(listing, entry, reason, division)
         if not listing.folders(system.place):
-            message = "no folder of a benchmark, so no results"
-            yield listing.finding("error", "results-missing", message, system.place)
+            yield listing.finding("error", "results-missing", "no folder of a benchmark, so no results", system.place)
 
 
 def _benchmark_folder(

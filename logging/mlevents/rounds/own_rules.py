@@ -49,8 +49,7 @@ def benchmark_rules(
     Raises:
         ValueError: a rule is malformed, or MLPerf or timedrun defines a benchmark of this name.
     """
-    values = dict(zip(FIELDS, (dataset, metric, target, direction, unit, runs), strict=True))
-    return parse(name, values)
+    return parse(name, dict(zip(FIELDS, (dataset, metric, target, direction, unit, runs), strict=True)))
 
 
 def as_recorded(rules: BenchmarkRules) -> dict[str, Any]:

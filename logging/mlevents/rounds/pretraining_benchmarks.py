@@ -20,8 +20,7 @@ BATCH: Final = (keys.GLOBAL_BATCH_SIZE,)
 
 def language_adamw(epsilon: float) -> tuple[RequiredKey, ...]:
     """Return the rules for AdamW's settings in the closed language benchmarks."""
-    settings = adamw(0.95, epsilon, 0.1)
-    return (named(keys.OPT_LR_DECAY_SCHEDULE, COSINE), *settings, *fixed(opt_gradient_clip_norm=1.0))
+    return (named(keys.OPT_LR_DECAY_SCHEDULE, COSINE), *adamw(0.95, epsilon, 0.1), *fixed(opt_gradient_clip_norm=1.0))
 
 
 def _perplexity(name: str, target: float, **others: Any) -> BenchmarkRules:
