@@ -25,7 +25,7 @@ from judging.ground.errors import DataError, UsageError
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack
 from timedrun.training import sampling
-from timedrun.training.prefetch import Prefetched, to_device
+from timedrun.training.prefetch import Prefetched, StepBatches, to_device
 
 Augment = Callable[[Tensor, sampling.Indices, int], Tensor]
 ReadyImages = Prefetched[LoadedBatch, tuple[Tensor, Tensor]]
@@ -94,10 +94,8 @@ class ImageBatches:
         self._folder = folder
         # Images in memory are chosen and cropped on the device: there is nothing to load ahead.
         self._prefetch = config.prefetch if config.source == "image_folder" else 0
-        self._ahead: ReadyImages | None = None
+        self._steps = StepBatches(self._on_device, ranks.device, self._prefetch, self._passes)
         self._evaluating: ReadyImages | None = None
-        self._first_epoch = 0  # of `_ahead`
-        self._next = (0, 0)  # epoch and step of the next batch of `_ahead`
         # A source may hold threads, which must not outlive a second source that fails to open.
         device = ranks.device
         self.train_source = open_source(config, folder, device, train=True, seed=seed)
@@ -120,33 +118,25 @@ class ImageBatches:
     def close(self) -> None:
         """End threads of both splits. A second call does nothing."""
         with closing(self.eval_source), closing(self.train_source):
-            self._drop_ahead()
+            self._steps.close()
             if self._evaluating is not None:
                 self._evaluating.close()
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return sampling.step_count(len(self.train_source), self.global_batch, drop_last=self.config.drop_last)
 
     def train(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """Yield the batches of `epoch` (from 1) from `first_step` on, in an order that depends on (seed, epoch) only.
 
         Batches prefetched for another epoch or step are dropped.
         """
-        count, batch = len(self.train_source), self.global_batch
-        number = sampling.step_count(count, batch, drop_last=self.config.drop_last)
-        if not 0 <= first_step < number:
-            return
-        ahead = self._training(epoch, first_step)
-        for step in range(first_step, number):
-            try:
-                ready = next(ahead, None)
-            except BaseException:
-                self._drop_ahead()
-                raise
-            if ready is None:
-                raise RuntimeError(
-                    f"epoch {epoch} ended at step {step}: another epoch or step was requested while it was iterated"
-                )
-            images, labels = ready
-            self._next = (epoch, step + 1) if step + 1 < number else (epoch + 1, 0)
-            yield Batch(self._normalize(images), labels, min(batch, count - step * batch))
+        samples, batch, number = len(self.train_source), self.global_batch, self.steps_per_epoch
+        ready = self._steps.starting((epoch - 1) * number + first_step)
+        for step, (images, labels) in zip(range(first_step, number), ready, strict=False):
+            if step + 1 == number and epoch >= self._last_epoch:
+                self._steps.close()  # of no other epoch
+            yield Batch(self._normalize(images), labels, min(batch, samples - step * batch))
 
     def evaluation(self) -> Iterator[Batch]:
         """Yield every evaluation image once over all ranks, in order; ranks may have unequal counts."""
@@ -154,32 +144,21 @@ class ImageBatches:
         size = max(1, self.config.eval_batch // self.ranks.world_size)
         parts = [mine[begin : begin + size] for begin in range(0, len(mine), size)]
         loaded = self.eval_source.batches(parts, 0, self.config.eval_size)
-        with closing(prefetched(loaded, self.ranks.device, self._prefetch)) as ready:
+        with closing(Prefetched(loaded, self._on_device, self.ranks.device, self._prefetch)) as ready:
             self._evaluating = ready
             for images, labels in ready:
                 yield Batch(self._normalize(images), labels, len(images))
 
-    def _training(self, epoch: int, first_step: int) -> ReadyImages:
-        if self._ahead is None or self._next != (epoch, first_step) or epoch > max(self._last_epoch, self._first_epoch):
-            self._drop_ahead()
-            self._first_epoch = epoch
-            self._ahead = prefetched(self._passes(epoch, first_step), self.ranks.device, self._prefetch)
-            self._next = (epoch, first_step)
-        return self._ahead
-
-    def _passes(self, epoch: int, first_step: int) -> Iterator[LoadedBatch]:
+    def _passes(self, first: int) -> Iterator[LoadedBatch]:
+        """Load the batches of step `first` of the run and of those after it."""
+        epoch, skipped = first // self.steps_per_epoch + 1, first % self.steps_per_epoch
         for number in range(epoch, max(epoch, self._last_epoch) + 1):
             if number > epoch:
                 self._require_whole_store()
-            whole = sampling.steps(
-                len(self.train_source),
-                self.seed,
-                number,
-                self.global_batch,
-                drop_last=self.config.drop_last,
-                order=self._order,
-            )[first_step if number == epoch else 0 :]
-            parts = [sampling.rank_part(step, self.ranks.rank, self.ranks.world_size) for step in whole]
+            count, drop_last = len(self.train_source), self.config.drop_last
+            whole = sampling.steps(count, self.seed, number, self.global_batch, drop_last=drop_last, order=self._order)
+            parts = [sampling.rank_part(step, self.ranks.rank, self.ranks.world_size) for step in whole[skipped:]]
+            skipped = 0
             loaded = self.train_source.batches(parts, number, self._size_at(number))
             if self.config.source != "image_folder":  # loaders of stored images crop on their own
                 loaded = self._cropped(loaded, parts, number)
@@ -216,10 +195,9 @@ class ImageBatches:
             batch, finish=lambda there: self._augment(there if finish is None else finish(there), part, epoch)
         )
 
-    def _drop_ahead(self) -> None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            ahead.close()
+    def _on_device(self, batch: LoadedBatch) -> tuple[Tensor, Tensor]:
+        images, labels = (to_device(tensor, self.ranks.device) for tensor in (batch.images, batch.labels))
+        return images if batch.finish is None else batch.finish(images), labels
 
     def _normalize(self, images: Tensor) -> Tensor:
         return images.float().sub_(self._offset).mul_(self._scale)
@@ -284,13 +262,3 @@ def open_source(config: DataConfig, folder: Path | None, device: torch.device, *
         labels = torch.randint(0, config.synthetic_classes, (count,), generator=generator)
         return Noise(images, labels, device, declared)
     return LOADERS[config.loader].open(config, require_folder(config, folder), device, train=train, seed=seed)
-
-
-def prefetched(batches: Iterator[LoadedBatch], device: torch.device, depth: int) -> ReadyImages:
-    """Load `batches`, finished on `device`, `depth` ahead."""
-    return Prefetched(batches, partial(_on_device, device=device), device, depth)
-
-
-def _on_device(batch: LoadedBatch, device: torch.device) -> tuple[Tensor, Tensor]:
-    images, labels = to_device(batch.images, device), to_device(batch.labels, device)
-    return images if batch.finish is None else batch.finish(images), labels

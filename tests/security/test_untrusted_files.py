@@ -29,7 +29,7 @@ from language_model.gpt import tokens
 from language_model.text import store as text_store
 from language_model.text.store import RaggedStore
 from language_model.text.synthetic_store import write_synthetic_store
-from tests.image_classification.stores.small_stores import NEEDS_FFCV, given, make_store
+from tests.image_classification.small_stores import NEEDS_FFCV, given, make_store
 from tests.security.hostile_logs import write_log
 from timedrun.submission.reproduction.claims import ClaimError, packages
 from timedrun.submission.reproduction.reproduce import reproduce

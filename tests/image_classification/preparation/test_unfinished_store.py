@@ -9,20 +9,44 @@ import traceback
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from image_classification.preparation import shard_writer
 from image_classification.stores.encoded import JpegShards
 from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
 from judging.ground import atomic_file
 from judging.ground.errors import DataError
-from tests.image_classification.preparation.built_stores import BETON, FORMATS, JPEG, RAW, build, interrupt
-from tests.image_classification.preparation.samples import CLASSES, fingerprint, image_folder
-from tests.image_classification.stores.small_stores import NEEDS_FFCV
+from tests.image_classification.small_stores import (
+    BETON,
+    CLASSES,
+    FORMATS,
+    JPEG,
+    NEEDS_FFCV,
+    RAW,
+    build,
+    fingerprint,
+    write_images,
+)
 
+TWO_SIZES = StoreConfig(format="raw", size=16, evaluation_resizes=(16, 20))
 SEED = int(os.environ.get("TIMEDRUN_TEST_SEED", "5"))
 POINTS = 6
-TWO_SIZES = StoreConfig(format="raw", size=16, evaluation_resizes=(16, 20))
+
+
+def interrupt(shards: int, images: Path, out: Path, settings: StoreConfig, **options: bool) -> None:
+    """Build, and interrupt the build after `shards` shards."""
+    save, saved = shard_writer.save_shard, list[object]()
+
+    def limited(*arguments: object) -> None:
+        save(*arguments)
+        saved.append(arguments)
+        if len(saved) == shards:
+            raise KeyboardInterrupt
+
+    with patch.object(shard_writer, "save_shard", limited), pytest.raises(KeyboardInterrupt):
+        build(images, out, settings, **options)
 
 
 class Moments:
@@ -69,7 +93,6 @@ def built_in_child(images: Path, store: Path, settings: StoreConfig, last: int =
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
-        os.fsync = lambda _: None  # what a killed process wrote is in the system's hands
         code = 255
         try:
             moments = Moments(store, last)
@@ -90,7 +113,7 @@ def built_in_child(images: Path, store: Path, settings: StoreConfig, last: int =
     "settings", [JPEG, TWO_SIZES, pytest.param(BETON, marks=NEEDS_FFCV)], ids=lambda settings: settings.format
 )
 def test_a_build_killed_anywhere_ends_in_the_same_bytes(tmp_path, settings):
-    images = image_folder(tmp_path / "images", train=6, evaluation=3)
+    images = write_images(tmp_path / "images", train=6, evaluation=3)
     assert built_in_child(images, tmp_path / "whole", settings)
     count, half_manifest = map(int, (tmp_path / "moments").read_text().split())
     whole, random, incomplete = fingerprint(tmp_path / "whole"), Random(f"{SEED} {settings.format}"), 0
@@ -185,7 +208,7 @@ def test_corrupt_images_are_all_named_and_replaced_ones_stored(tmp_path, images,
 
 
 def test_shards_of_skip_broken_need_skip_broken(tmp_path, images):
-    for path in (images / "train").rglob("*_5.JPEG"):
+    for path in (images / "train").rglob("*5.JPEG"):
         path.write_bytes(b"no image")
     interrupt(4, images, tmp_path / "store", JPEG, skip_broken=True)
     with pytest.raises(DataError, match="3 images cannot be decoded"):
