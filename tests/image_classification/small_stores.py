@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
@@ -32,18 +31,13 @@ FORMATS = pytest.mark.parametrize(
 )
 
 
-@dataclass(frozen=True)
-class Given:
-    """Encoded image with name and label."""
-
-    name: str
-    label: int
-    data: bytes
-
-
-def decoded(image: Given) -> Image.Image:
+def decoded(data: bytes) -> Image.Image:
     """The image in RGB."""
-    return Image.open(BytesIO(image.data)).convert("RGB")
+    return Image.open(BytesIO(data)).convert("RGB")
+
+
+def label_of(name: str) -> int:
+    return CLASSES.index(name.split("/")[1])
 
 
 def smooth(height: int, width: int, seed: int = 0) -> Image.Image:
@@ -71,26 +65,21 @@ def rotated(image: Image.Image, orientation: int = 6) -> bytes:
     return encoded(image, exif=exif)
 
 
-def given(sizes: Sequence[tuple[int, int]], split: str = "train") -> list[Given]:
-    """An image for each (height, width)."""
-    return [
-        Given(f"{split}/{CLASSES[place % 3]}/{place}.jpg", place % 3, encoded(smooth(height, width, place)))
+def given(sizes: Sequence[tuple[int, int]], split: str = "train") -> dict[str, bytes]:
+    """A file for each (height, width)."""
+    return {
+        f"{split}/{CLASSES[place % 3]}/{place}.jpg": encoded(smooth(height, width, place))
         for place, (height, width) in enumerate(sizes)
-    ]
-
-
-def in_order(files: Mapping[str, bytes]) -> list[Given]:
-    """The images of files train/<class>/*, in the order of the index of their folder."""
-    return [Given(name, CLASSES.index(name.split("/")[1]), files[name]) for name in sorted(files)]
+    }
 
 
 def photographs(count: int, *, largest: int = 200) -> dict[str, bytes]:
-    """Files train/<class>/<number>.jpg of many sizes, every other one smooth."""
+    """Files train/<class>/<number>.jpg of many sizes, every other one smooth, in the order of their index."""
     files = {}
     for number, size in enumerate(np.random.default_rng(1).integers(largest // 2, largest, (count, 2)).tolist()):
         image = (noisy if number % 2 else smooth)(*size, number)
         files[f"train/{CLASSES[number % 2]}/{number:03d}.jpg"] = encoded(image, quality=90)
-    return files
+    return dict(sorted(files.items()))
 
 
 def write_images(folder: Path, train: int = 10, evaluation: int = 4) -> Path:
@@ -143,17 +132,19 @@ def build(
 
 
 def make_store(
-    folder: Path, settings: StoreConfig, splits: Mapping[str, Sequence[Given]], per_shard: int = 3
+    folder: Path,
+    settings: StoreConfig,
+    train: Mapping[str, bytes],
+    evaluation: Mapping[str, bytes] | None = None,
+    per_shard: int = 3,
 ) -> ImageManifest:
-    """Build a store of images in the order that they are given, by default the training images for evaluation, too."""
+    """Build a store of files in the order that they are given, by default the training images for evaluation, too."""
     items: dict[str, list[SourceItem]] = {}
     with TemporaryDirectory() as temporary:
-        for split in ("train", "evaluation"):
-            files = {f"{split}/{number}": image for number, image in enumerate(splits.get(split, splits["train"]))}
-            write_files(Path(temporary), {path: image.data for path, image in files.items()})
+        for split, files in {"train": train, "evaluation": evaluation or train}.items():
+            within = write_files(Path(temporary) / split, files)
             items[split] = [
-                SourceItem(image.name, image.label, f"{temporary}/{path}", len(image.data))
-                for path, image in files.items()
+                SourceItem(name, label_of(name), str(within / name), len(data)) for name, data in files.items()
             ]
         return build(lambda: Source(CLASSES, items), folder, settings, per_shard=per_shard).manifest
 

@@ -3,9 +3,8 @@
 import math
 import os
 import shutil
-import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -18,8 +17,8 @@ from image_classification.stores.manifest import StoreConfig
 from judging.ground.errors import DataError
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from tests.image_classification.small_image_data import FOLDER
-from tests.one_rank import ALONE, stopped, trained
+from tests.image_classification.small_image_data import FOLDER, threads
+from tests.one_rank import ALONE, recorded_losses, stopped, trained
 from timedrun import methods
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.recipes import RECIPES
@@ -34,39 +33,32 @@ def parts_of(config: configs.ImageRunConfig) -> Parts:
     return build(config, ALONE, declared(config.data), torch.device("meta"))
 
 
+@dataclass
 class Steps:
-    """Record image size and loss of every step of a test's runs."""
+    """Image size and loss of every step of a test's runs."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sizes, self.losses = list[int](), list[float]()
-        self.at_step: Callable[[TimedRun], None] = lambda run: None
-        step_done: Callable[..., None] = TimedRun.step_done
-        train_batches = batches.ImageBatches.train
-
-        def recorded(run: TimedRun, samples: int, loss: torch.Tensor) -> None:
-            self.losses.append(float(loss))
-            self.at_step(run)
-            step_done(run, samples, loss)
-
-        def seen(opened: batches.ImageBatches, epoch: int, first_step: int = 0) -> Any:
-            for batch in train_batches(opened, epoch, first_step):
-                self.sizes.append(batch.images.shape[-1])
-                yield batch
-
-        monkeypatch.setattr(TimedRun, "step_done", recorded)
-        monkeypatch.setattr(batches.ImageBatches, "train", seen)
+    losses: list[float]
+    sizes: list[int] = field(default_factory=list)
 
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
-    return Steps(monkeypatch)
+    seen, train_batches = Steps(recorded_losses(monkeypatch)), batches.ImageBatches.train
+
+    def batches_of(opened: batches.ImageBatches, epoch: int, first_step: int = 0) -> Any:
+        for batch in train_batches(opened, epoch, first_step):
+            seen.sizes.append(batch.images.shape[-1])
+            yield batch
+
+    monkeypatch.setattr(batches.ImageBatches, "train", batches_of)
+    return seen
 
 
 def losses_of(config: configs.ImageRunConfig, steps: Steps) -> list[float]:
     """Return the loss of every training step of a run."""
-    steps.losses = []
+    steps.losses.clear()
     trained(config)
-    return steps.losses
+    return [*steps.losses]
 
 
 def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(steps):
@@ -200,10 +192,6 @@ def stored(**changes: Any) -> configs.ImageRunConfig:
     )
 
 
-def no_thread_is_left() -> bool:
-    return not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
-
-
 def test_images_are_decoded_at_their_epochs_size(prepared, tmp_path, steps):
     config = stored()
     trained(config, RunLog(tmp_path / "result_0.txt"), data_folder=prepared["jpeg"])
@@ -213,23 +201,26 @@ def test_images_are_decoded_at_their_epochs_size(prepared, tmp_path, steps):
     log = record.read(tmp_path / "result_0.txt")
     logged = [log.value(key) for key in (keys.DATA_LOADER, keys.DATA_STORE, keys.DATA_PREFETCH)]
     assert logged == ["pillow", "jpeg, original size", 2]
-    assert no_thread_is_left()
+    assert threads() == []
 
 
-def test_a_store_cut_in_training_aborts_the_run(prepared, tmp_path, steps):
+def test_a_store_cut_in_training_aborts_the_run(prepared, tmp_path, steps, monkeypatch):
     folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
     (shard,) = (folder / "train").glob("*.jpegs")
 
-    def at_step(run: TimedRun) -> None:
+    step_done: Callable[..., None] = TimedRun.step_done
+
+    def cut(run: TimedRun, *arguments: Any) -> None:
+        step_done(run, *arguments)
         if len(steps.losses) == 3:
             os.truncate(shard, 100)
 
-    steps.at_step = at_step
+    monkeypatch.setattr(TimedRun, "step_done", cut)
     with pytest.raises(DataError, match=shard.name):
         trained(stored(), RunLog(tmp_path / "result_0.txt"), data_folder=folder)
     assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
     assert shard.name in str(record.read(tmp_path / "result_0.txt").stopped)
-    assert no_thread_is_left()
+    assert threads() == []
 
 
 def test_warm_up_sees_and_augments_every_size_that_is_loaded():

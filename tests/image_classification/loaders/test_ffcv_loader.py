@@ -14,7 +14,7 @@ from image_classification.stores.beton import BetonImages
 from image_classification.stores.manifest import StoreConfig
 from judging.ground.errors import DataError
 from tests.image_classification.small_image_data import loaded, opened, pixels
-from tests.image_classification.small_stores import decoded, encoded, given, in_order, make_store, smooth
+from tests.image_classification.small_stores import decoded, encoded, given, make_store, smooth
 
 pytest.importorskip("ffcv", reason="ffcv is not installed: it is built against OpenCV and libjpeg-turbo")
 SIZES = [(300, 400), (400, 300), (120, 500), (64, 64), (333, 251), (480, 360), (90, 121), (500, 375)]
@@ -26,7 +26,7 @@ RAW, JPEG = StoreConfig(format="beton", jpeg_share=0.0), StoreConfig(format="bet
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of the images as pixels."""
     made = tmp_path_factory.mktemp("raw")
-    make_store(made, RAW, {"train": IMAGES})
+    make_store(made, RAW, IMAGES)
     return made
 
 
@@ -34,8 +34,10 @@ def test_raw_images_are_cv2s_area_resize_of_train_crops(raw):
     cv2 = pytest.importorskip("cv2", reason="OpenCV's Python package comes with ffcv")
     boxes, flips = train_crops(3, 1, np.arange(len(IMAGES)), np.array(SIZES * 3), flip="random")
     (batch,) = loaded("ffcv", raw, [range(len(IMAGES))], 64, store=RAW, seed=3, workers=2)
-    for image, made, (top, left, height, width), mirrored in zip(IMAGES, pixels(batch), boxes, flips, strict=True):
-        cut = np.asarray(decoded(image))[top : top + height, left : left + width]
+    for data, made, (top, left, height, width), mirrored in zip(
+        IMAGES.values(), pixels(batch), boxes, flips, strict=True
+    ):
+        cut = np.asarray(decoded(data))[top : top + height, left : left + width]
         wanted = cv2.resize(cut, (64, 64), interpolation=cv2.INTER_AREA)
         assert np.abs(made - (wanted[:, ::-1] if mirrored else wanted)).max() <= 1
 
@@ -81,7 +83,7 @@ def test_a_damaged_file_is_named_before_an_image_is_read(raw, tmp_path, damage):
 
 def test_a_damaged_jpeg_is_named_as_it_was_in_the_source(tmp_path):
     files = {f"train/ant/{number}.jpg": encoded(smooth(60, 80, number)) for number in range(6)}
-    make_store(tmp_path, JPEG, {"train": in_order(files)})
+    make_store(tmp_path, JPEG, files)
     path = tmp_path / "train.beton"
     content = bytearray(path.read_bytes())
     begin = int(BetonImages(tmp_path, "train").index.rows["offset"][4])

@@ -30,7 +30,7 @@ Box = tuple[int, int, int, int]
 @pytest.fixture(scope="module", params=["short_side", "square"])
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("raw")
-    make_store(folder, StoreConfig(format="raw", size=48, shape=request.param), {"train": given(SIZES)})
+    make_store(folder, StoreConfig(format="raw", size=48, shape=request.param), given(SIZES))
     return folder
 
 

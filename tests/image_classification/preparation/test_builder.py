@@ -28,6 +28,7 @@ from tests.image_classification.small_stores import (
     fingerprint,
     silent,
     stored_image,
+    write_files,
 )
 
 
@@ -137,24 +138,27 @@ def test_shards_are_cut_by_count_and_bytes_and_hold_every_image_once(monkeypatch
         assert all(sum(item.size for item in task.items) <= 100 for task in tasks if len(task.items) > 1)
 
 
-def test_a_folder_with_something_else_is_not_touched(tmp_path, original):
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "precious").write_text("data")
-    with pytest.raises(DataError, match="holds precious but no store; nothing was prepared or changed"):
-        build(original, tmp_path / "store", JPEG)
-    with pytest.raises(DataError, match="is a file"):
-        build(original, tmp_path / "store" / "precious", JPEG)
-    with pytest.raises(DataError, match="holds train|holds val"):
-        build(original, original, JPEG)
-    assert list(fingerprint(tmp_path / "store")) == ["precious"]
-
-
-def test_too_little_room_stops_before_writing(tmp_path, original, monkeypatch):
+def test_what_cannot_be_prepared_is_refused_before_anything_changes(tmp_path, images, monkeypatch):
+    write_files(tmp_path, {"other/precious": b"data"})
+    before, cannot = fingerprint(tmp_path), "nothing was prepared. Choose another --data-folder"
+    for out, words in (
+        ("other", "holds precious but no store; nothing was prepared or changed"),
+        ("other/precious", "is a file"),
+        ("images", "holds train|holds val"),
+        *((name, cannot) for name in ("other/precious/x", "other/precious/x/y", "x" * 300)),
+    ):
+        with pytest.raises(DataError, match=words):
+            build(images, tmp_path / out, JPEG)
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(builder.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(DataError, match="GB are needed, but only 0.0 GB are free; nothing was written"):
-        build(original, tmp_path / "store", JPEG)
-    assert not (tmp_path / "store").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(builder.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+        with pytest.raises(DataError, match="GB are needed, but only 0.0 GB are free; nothing was written"):
+            build(images, tmp_path / "store", JPEG)
+    (images / "val").rename(tmp_path / "moved")
+    with pytest.raises(DataError, match="no val/ folder"):
+        build(images, tmp_path / "store", JPEG)
+    (tmp_path / "moved").rename(images / "val")
+    assert {path.name for path in tmp_path.iterdir()} == {"other", "images"} and fingerprint(tmp_path) == before
 
 
 def test_a_second_preparation_of_a_folder_is_refused(tmp_path, original):
@@ -167,21 +171,6 @@ def test_a_second_preparation_of_a_folder_is_refused(tmp_path, original):
     build(original, tmp_path / "store", JPEG, report=second)
     assert met
     assert verify(tmp_path / "store")
-
-
-def test_a_preparation_that_began_no_shard_leaves_no_folder(tmp_path, images):
-    shutil.rmtree(images / "val")
-    with pytest.raises(DataError, match="no val/ folder"):
-        build(images, tmp_path / "store", JPEG)
-    assert not (tmp_path / "store").exists()
-
-
-@pytest.mark.parametrize("out", ["file/x", "file/x/y", "x" * 300])
-def test_a_folder_that_cannot_be_created_is_reported(tmp_path, original, out):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="nothing was prepared. Choose another --data-folder"):
-        build(original, tmp_path / out, JPEG)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(

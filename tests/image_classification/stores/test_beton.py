@@ -13,7 +13,7 @@ from image_classification.stores import beton
 from image_classification.stores.manifest import StoreConfig, verify
 from image_classification.stores.store_format import SourceItem
 from judging.ground.errors import DataError
-from tests.image_classification.small_stores import NEEDS_FFCV, decoded, encoded, given, make_store, smooth
+from tests.image_classification.small_stores import NEEDS_FFCV, decoded, encoded, given, label_of, make_store, smooth
 
 SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14), (16, 16)]
 MIXED = StoreConfig(format="beton", size=24, jpeg_share=0.5)
@@ -24,17 +24,17 @@ def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path):
     from ffcv.reader import Reader
 
     images = given(SIZES * 3)
-    make_store(tmp_path, MIXED, {"train": images})
+    make_store(tmp_path, MIXED, images)
     verify(tmp_path)
     opened = beton.BetonImages(tmp_path, "train")
     found, labels = (Reader(str(opened.path)).metadata[column] for column in ("f0", "f1"))
-    assert labels.tolist() == opened.labels.tolist() == [image.label for image in images]
+    assert labels.tolist() == opened.labels.tolist() == [*map(label_of, images)]
     assert found["data_ptr"].tolist() == opened.index.rows["offset"].tolist()
     assert opened.original_sizes.tolist() == [list(size) for size in SIZES * 3]
-    assert [opened.name(place) for place in range(len(opened))] == [image.name for image in images]
+    assert [opened.name(place) for place in range(len(opened))] == [*images]
     assert 0 < (found["mode"] == beton.JPEG).sum() < len(images)
     content = opened.path.read_bytes()
-    for place, (image, row) in enumerate(zip(images, opened.index.rows, strict=True)):
+    for place, (image, row) in enumerate(zip(images.values(), opened.index.rows, strict=True)):
         data = content[row["offset"] :][: row["bytes"]]
         height, width = opened.sizes[place].tolist()
         original_height, original_width = opened.original_sizes[place].tolist()
@@ -56,8 +56,8 @@ def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path):
 @NEEDS_FFCV
 def test_the_file_does_not_depend_on_the_shards_it_was_made_in(tmp_path):
     images = given(SIZES)
-    whole = make_store(tmp_path / "a", MIXED, {"train": images}, per_shard=8)
-    assert make_store(tmp_path / "b", MIXED, {"train": images}, per_shard=1).files == whole.files
+    whole = make_store(tmp_path / "a", MIXED, images, per_shard=8)
+    assert make_store(tmp_path / "b", MIXED, images, per_shard=1).files == whole.files
     assert {name.partition(".")[2] for name in whole.files} == {"beton", "rows.npy", "names.txt"}
 
 
@@ -86,7 +86,7 @@ def test_an_image_too_large_for_the_format_is_named():
 
 @NEEDS_FFCV
 def test_a_file_of_another_size_is_refused_on_opening(tmp_path):
-    make_store(tmp_path, MIXED, {"train": given(SIZES)})
+    make_store(tmp_path, MIXED, given(SIZES))
     os.truncate(tmp_path / "train.beton", 1000)
     with pytest.raises(DataError, match=r"train\.beton: truncated"):
         beton.BetonImages(tmp_path, "train")
@@ -118,10 +118,10 @@ def test_the_file_is_that_of_ffcvs_own_writer(tmp_path, sizes, page):
     from ffcv.writer import DatasetWriter
 
     images, settings = given([*sizes, (5, 5)]), StoreConfig(format="beton", size=0, jpeg_share=0.0)  # two pages
-    make_store(tmp_path, settings, {"train": images, "evaluation": images[-1:]})
+    make_store(tmp_path, settings, images, given([(5, 5)]))
     reference = tmp_path / "reference.beton"
     fields = {"image": RGBImageField("raw"), "label": IntField()}
     writer = DatasetWriter(str(reference), fields, page_size=page * beton.PAGE, num_workers=1)
-    writer.from_indexed_dataset([(np.asarray(decoded(image)), image.label) for image in images])
+    writer.from_indexed_dataset([(np.asarray(decoded(data)), label_of(name)) for name, data in images.items()])
     assert reference.stat().st_size > 2 * beton.PAGE
     assert reference.read_bytes() == (tmp_path / "train.beton").read_bytes()

@@ -4,7 +4,6 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,10 @@ from image_classification.stores.encoded import EncodedImages, JpegShards, open_
 from judging.ground.errors import DataError
 from tests.image_classification.small_stores import (
     JPEG,
-    Given,
     encoded,
     given,
     indexed,
+    label_of,
     make_store,
     smooth,
     write_files,
@@ -28,28 +27,27 @@ SIZES = [(1, 9), (9, 1), (5, 7), (16, 16), (3, 2), (8, 31), (2, 2)]
 
 
 @pytest.fixture(params=["folder", "jpeg"])
-def images(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[Given]]:
+def images(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, bytes]]:
     """A folder, or a store in shards, of the same training images; and these, in the order of the folder's index."""
-    files = [*given(SIZES), Given("train/wasp/p.png", 2, encoded(smooth(4, 6), "PNG", "L"))]
-    files.sort(key=attrgetter("name"))
-    evaluation = [Given("val/ant/0.jpg", 0, encoded(smooth(4, 4)))]
+    files = dict(sorted((given(SIZES) | {"train/wasp/p.png": encoded(smooth(4, 6), "PNG", "L")}).items()))
+    evaluation = {"val/ant/0.jpg": encoded(smooth(4, 4))}
     if request.param == "jpeg":
-        make_store(tmp_path, JPEG, {"train": files, "evaluation": evaluation})
+        make_store(tmp_path, JPEG, files, evaluation)
     else:
-        indexed(write_files(tmp_path, {file.name: file.data for file in [*files, *evaluation]}))
+        indexed(write_files(tmp_path, files | evaluation))
     return tmp_path, files
 
 
-def same(opened: EncodedImages, files: list[Given]) -> bool:
-    return [opened.read(place) for place in range(len(opened))] == [file.data for file in files]
+def same(opened: EncodedImages, files: dict[str, bytes]) -> bool:
+    return [opened.read(place) for place in range(len(opened))] == [*files.values()]
 
 
 def test_every_byte_label_and_name_comes_back(images):
     folder, files = images
     opened = open_encoded(folder, "train")
     assert same(opened, files)
-    assert opened.labels.tolist() == [file.label for file in files] and opened.labels.dtype == np.int64
-    assert [opened.name(place) for place in range(len(opened))] == [file.name for file in files]
+    assert opened.labels.tolist() == [*map(label_of, files)] and opened.labels.dtype == np.int64
+    assert [opened.name(place) for place in range(len(opened))] == [*files]
     assert all(Path(opened.describe(place).partition(": ")[0]).is_file() for place in range(len(opened)))
     assert open_encoded(folder, "evaluation").name(0) == "val/ant/0.jpg"
 
@@ -65,7 +63,7 @@ def test_threads_read_what_one_thread_reads(images):
             found = list(pool.map(opened.read, order))
     finally:
         sys.setswitchinterval(interval)
-    assert found == [files[place].data for place in order]
+    assert found == [[*files.values()][place] for place in order]
 
 
 def shards_open(folder: Path) -> int:
@@ -82,7 +80,7 @@ def shards_open(folder: Path) -> int:
 def test_shards_stay_open_up_to_a_limit_and_are_closed_with_their_reader(tmp_path, monkeypatch, allowed, expected):
     monkeypatch.setattr(module, "HELD_OPEN", allowed)
     files = given(SIZES)
-    make_store(tmp_path, JPEG, {"train": files}, per_shard=1)
+    make_store(tmp_path, JPEG, files, per_shard=1)
     opened = JpegShards(tmp_path, "train")
     assert shards_open(tmp_path) == 0
     assert same(opened, files) and same(opened, files)
@@ -92,7 +90,7 @@ def test_shards_stay_open_up_to_a_limit_and_are_closed_with_their_reader(tmp_pat
 
 
 def test_a_shard_cut_off_before_and_after_opening_is_named(tmp_path):
-    make_store(tmp_path, JPEG, {"train": given(SIZES)})
+    make_store(tmp_path, JPEG, given(SIZES))
     opened = JpegShards(tmp_path, "train")
     shard = tmp_path / "train" / "00001.jpegs"
     os.truncate(shard, shard.stat().st_size - 1)

@@ -11,7 +11,7 @@ from tests.image_classification.small_stores import JPEG, given, make_store
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    make_store(tmp_path, JPEG, {"train": given([(9, 7)] * 7), "evaluation": given([(8, 8)] * 4)})
+    make_store(tmp_path, JPEG, given([(9, 7)] * 7), given([(8, 8)] * 4))
     return tmp_path
 
 

@@ -11,7 +11,7 @@ from image_classification.centre_crop import resized
 from image_classification.stores.manifest import MANIFEST, StoreConfig, read_manifest
 from image_classification.stores.raw import FORMAT, RawImages, stored_size
 from judging.ground.errors import DataError
-from tests.image_classification.small_stores import decoded, given, make_store, stored_image
+from tests.image_classification.small_stores import decoded, given, label_of, make_store, stored_image
 
 SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14)]
 
@@ -20,11 +20,11 @@ SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14)]
 def test_images_of_any_size_come_back_resized_as_pillow_does(tmp_path, shape):
     sizes = [*SIZES, *map(tuple, np.random.default_rng(0).integers(1, 40, (80, 2)).tolist())]
     images = given(sizes)
-    make_store(tmp_path, StoreConfig(format="raw", size=12, shape=shape), {"train": images}, per_shard=7)
+    make_store(tmp_path, StoreConfig(format="raw", size=12, shape=shape), images, per_shard=7)
     opened = RawImages(tmp_path, "train")
     assert opened.original_sizes.tolist() == [list(size) for size in sizes]
-    assert opened.labels.tolist() == [image.label for image in images]
-    for place, image in enumerate(images):
+    assert opened.labels.tolist() == [*map(label_of, images)]
+    for place, image in enumerate(images.values()):
         height, width = opened.sizes[place].tolist()
         stored = stored_image(opened, place)
         assert stored.shape == (height, width, 3) and stored.dtype == np.uint8
@@ -47,7 +47,7 @@ def test_only_squares_and_evaluation_make_an_image_larger():
 
 
 def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path):
-    make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": given(SIZES)})
+    make_store(tmp_path, StoreConfig(format="raw", size=12), given(SIZES))
     shard = tmp_path / "train" / "00000.rgb"
     size = shard.stat().st_size
     shard.unlink()
@@ -62,7 +62,7 @@ def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path):
 
 
 def test_a_damaged_index_or_a_manifest_of_other_counts_is_named(tmp_path):
-    make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": given(SIZES)})
+    make_store(tmp_path, StoreConfig(format="raw", size=12), given(SIZES))
     manifest = tmp_path / MANIFEST
     text = manifest.read_text()
     manifest.write_text(text.replace('"images": 7', '"images": 8'))
@@ -80,6 +80,6 @@ def test_a_damaged_index_or_a_manifest_of_other_counts_is_named(tmp_path):
 
 
 def test_the_estimate_of_its_bytes_is_that_of_images_of_the_mean_proportions(tmp_path):
-    make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": given([(30, 40)] * 4)})
+    make_store(tmp_path, StoreConfig(format="raw", size=12), given([(30, 40)] * 4))
     held = read_manifest(tmp_path).splits["train"].bytes
     assert FORMAT.bytes_per_image(StoreConfig(format="raw", size=12), "train", 0.0) * 4 == held
