@@ -15,7 +15,7 @@ from image_classification.configs import digits_baseline, synthetic_smoke
 from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
-from judging.ground.errors import DataError, UsageError
+from judging.ground.errors import UsageError
 from tests.image_classification.small_image_data import ALONE, CPU, FOLDER, LOADERS, data_of, eventually, same, threads
 from timedrun.training import sampling
 
@@ -42,7 +42,6 @@ class Recorded:
 
     def __init__(self, count: int = 20) -> None:
         self.count, self.asked, self.made, self.closed = count, list[tuple[int, int]](), list[int](), 0
-        self.fail_in = -1
 
     def __len__(self) -> int:
         return self.count
@@ -50,8 +49,6 @@ class Recorded:
     def batches(self, parts: Sequence[sampling.Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
         self.asked.append((epoch, size))
         for part in parts:
-            if epoch == self.fail_in:
-                raise DataError(f"epoch {epoch}: cannot be read")
             self.made.append(epoch)
             values = torch.from_numpy(part).to(torch.uint8)
             yield LoadedBatch(values.view(-1, 1, 1, 1).expand(-1, 3, size, size).clone(), torch.from_numpy(part))
@@ -94,28 +91,6 @@ def test_no_epoch_after_the_last_is_prefetched(recorded):
             list(opened.train(epoch))
         eventually(lambda: threads() == [])
         assert recorded[True].asked == [(1, 16), (2, 16)]
-
-
-def test_a_jump_to_another_epoch_or_step_drops_the_prefetched_batches(recorded):
-    with recorded_data() as opened:
-        first = list(opened.train(1))
-        assert same(list(opened.train(1, first_step=2)), first[2:])
-        fourth = list(opened.train(4))
-        assert not same(fourth, first)
-        assert len(threads()) == 1
-    assert [epoch for epoch, _ in recorded[True].asked if epoch in (1, 4)] == [1, 1, 4]
-
-
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_error_of_prefetching_is_raised_in_its_own_epoch(recorded, prefetch):
-    recorded[True].fail_in = 2
-    with recorded_data(prefetch) as opened:
-        assert len(list(opened.train(1))) == 4
-        for _ in range(2):  # also when asked again
-            with pytest.raises(DataError, match="epoch 2: cannot be read"):
-                list(opened.train(2))
-        assert len(list(opened.train(3))) == 4
-    assert threads() == []
 
 
 def test_closing_ends_the_threads_of_unfinished_epochs_and_evaluations(recorded):

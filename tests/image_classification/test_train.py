@@ -4,7 +4,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,41 +33,33 @@ def parts_of(config: configs.ImageRunConfig) -> Parts:
     return build(config, ALONE, declared(config.data), torch.device("meta"))
 
 
-@dataclass
-class Steps:
-    """Image size and loss of every step of a test's runs."""
-
-    losses: list[float]
-    sizes: list[int] = field(default_factory=list)
+@pytest.fixture
+def losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The loss of every step of the test's runs."""
+    return recorded_losses(monkeypatch)
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
-    seen, train_batches = Steps(recorded_losses(monkeypatch)), batches.ImageBatches.train
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The image size of every step."""
+    seen, train_batches = list[int](), batches.ImageBatches.train
 
     def batches_of(opened: batches.ImageBatches, epoch: int, first_step: int = 0) -> Any:
         for batch in train_batches(opened, epoch, first_step):
-            seen.sizes.append(batch.images.shape[-1])
+            seen.append(batch.images.shape[-1])
             yield batch
 
     monkeypatch.setattr(batches.ImageBatches, "train", batches_of)
     return seen
 
 
-def losses_of(config: configs.ImageRunConfig, steps: Steps) -> list[float]:
-    """Return the loss of every training step of a run."""
-    steps.losses.clear()
-    trained(config)
-    return [*steps.losses]
-
-
-def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(steps):
+def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(losses):
     base = configs.synthetic_smoke()
     data, evaluation = replace(base.data, synthetic_train=192), replace(base.evaluation, target=0.99)
     config = replace(base, data=data, evaluation=evaluation)
-    without = losses_of(replace(config, warm_up_steps=0), steps)
-    assert len(without) == 6
-    assert without == losses_of(replace(config, warm_up_steps=3), steps)
+    for warm_up_steps in (0, 3):
+        trained(replace(config, warm_up_steps=warm_up_steps))
+    assert len(losses) == 12 and losses[:6] == losses[6:]
 
 
 def test_run_start_is_on_disk_before_the_data_are_opened(tmp_path, monkeypatch):
@@ -83,16 +75,16 @@ def test_run_start_is_on_disk_before_the_data_are_opened(tmp_path, monkeypatch):
     assert record.read(path).status == keys.ABORTED
 
 
-def test_accumulation_gives_the_gradients_of_the_whole_batch(steps, monkeypatch):
+def test_accumulation_gives_the_gradients_of_the_whole_batch(losses, monkeypatch):
     base = configs.synthetic_smoke()
     # Batch norm sees the micro-batch, so that only a network without its noise can be compared to the last digit.
     model = replace(base.model, initialisation="kaiming")
     data, evaluation = replace(base.data, synthetic_train=192), replace(base.evaluation, target=0.99)
     config = replace(base, model=model, data=data, methods=(), evaluation=evaluation)
     monkeypatch.setattr(torch.nn, "BatchNorm2d", torch.nn.InstanceNorm2d)
-    whole = losses_of(config, steps)
-    parts = losses_of(replace(config, micro_batch=24), steps)
-    assert parts == pytest.approx(whole, rel=1e-4)
+    trained(config)
+    trained(replace(config, micro_batch=24))
+    assert len(losses) == 12 and losses[:6] == pytest.approx(losses[6:], rel=1e-4)
 
 
 def test_accuracy_counts_every_image_once_and_an_evaluation_that_misses_some_is_an_error():
@@ -192,19 +184,19 @@ def stored(**changes: Any) -> configs.ImageRunConfig:
     )
 
 
-def test_images_are_decoded_at_their_epochs_size(prepared, tmp_path, steps):
+def test_images_are_decoded_at_their_epochs_size(prepared, tmp_path, sizes):
     config = stored()
     trained(config, RunLog(tmp_path / "result_0.txt"), data_folder=prepared["jpeg"])
     expected = RESIZING.sizes(16, [config.progress(epoch) for epoch in range(1, 6)])
-    assert steps.sizes == [size for size in expected for _ in range(4)]
-    assert len(set(steps.sizes)) == 3
+    assert sizes == [size for size in expected for _ in range(4)]
+    assert len(set(sizes)) == 3
     log = record.read(tmp_path / "result_0.txt")
     logged = [log.value(key) for key in (keys.DATA_LOADER, keys.DATA_STORE, keys.DATA_PREFETCH)]
     assert logged == ["pillow", "jpeg, original size", 2]
     assert threads() == []
 
 
-def test_a_store_cut_in_training_aborts_the_run(prepared, tmp_path, steps, monkeypatch):
+def test_a_store_cut_in_training_aborts_the_run(prepared, tmp_path, losses, monkeypatch):
     folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
     (shard,) = (folder / "train").glob("*.jpegs")
 
@@ -212,7 +204,7 @@ def test_a_store_cut_in_training_aborts_the_run(prepared, tmp_path, steps, monke
 
     def cut(run: TimedRun, *arguments: Any) -> None:
         step_done(run, *arguments)
-        if len(steps.losses) == 3:
+        if len(losses) == 3:
             os.truncate(shard, 100)
 
     monkeypatch.setattr(TimedRun, "step_done", cut)
@@ -242,7 +234,7 @@ def test_warm_up_sees_and_augments_every_size_that_is_loaded():
 
 
 @pytest.mark.parametrize("name", ["cifar10_94_baseline", "cifar10_94_methods"])
-def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder, steps, name, monkeypatch):
+def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder, losses, sizes, name, monkeypatch):
     unfolded: list[int] = []
     count = train.unfold_weight_gradients
     monkeypatch.setattr(train, "unfold_weight_gradients", lambda model: unfolded.append(count(model)))
@@ -251,7 +243,7 @@ def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder, steps, name, mo
     small = replace(config, data=replace(config.data, eval_batch=8), precision=precision, warm_up_steps=1)
     run = trained(small, data_folder=cifar_folder, check_every=1)
     assert run.outcome is Outcome.BUDGET_SPENT
-    assert steps.sizes == [32] and math.isfinite(steps.losses[0])
+    assert sizes == [32] and math.isfinite(losses[0])
     assert len(unfolded) == 1 and unfolded[0] > 0
 
 
@@ -289,12 +281,12 @@ def recipe_run(config: configs.ImageRunConfig) -> configs.ImageRunConfig:
 
 
 @pytest.mark.parametrize("name", [*RECIPES][2:])  # the hot recipe has the methods of the two before it
-def test_a_recipe_resumes_to_its_losses(name, prepared, tmp_path, steps):
+def test_a_recipe_resumes_to_its_losses(name, prepared, tmp_path, losses):
     config, folder = recipe_run(config_of(name)), prepared["jpeg"]
     assert not preflight(config, folder, 1)
     trained(config, data_folder=folder)
     trained(config, data_folder=folder, resume_from=stopped(config, 2, tmp_path, data_folder=folder))
-    assert len(steps.losses) == 12 and steps.losses[6:] == steps.losses[:6]
+    assert len(losses) == 12 and losses[6:] == losses[:6]
 
 
 def test_a_budget_out_of_range_is_refused_before_the_run(prepared):

@@ -16,7 +16,7 @@ from image_classification.loaders import crop_kernel
 from image_classification.stores import manifest as image_manifest
 from image_classification.stores.beton import BetonImages
 from image_classification.stores.encoded import FolderImages, JpegShards
-from image_classification.stores.image_folder import INDEX, make_index, read_index, write_index
+from image_classification.stores.image_folder import INDEX, read_index
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.raw import RawImages
 from image_classification.stores.sample_index import index_files

@@ -119,16 +119,3 @@ def test_damaged_bytes_are_an_image_or_corrupt_and_nothing_else(data, changes):
         assert inspect(ITEM, 0, bytes(damaged)).rgb.mode == "RGB"
     except UnusableImage as error:
         assert str(error).startswith("train/ant/1.jpg: ")
-
-
-def test_a_file_that_shrank_or_is_gone_is_named(tmp_path):
-    path = tmp_path / "1.jpg"
-    path.write_bytes(encoded(RGB))
-    item = SourceItem("train/bee/7.jpg", 0, str(path), path.stat().st_size)
-    assert item.read() == path.read_bytes()
-    path.write_bytes(b"short")
-    with pytest.raises(DataError, match=r"train/bee/7\.jpg: .* has 5 bytes, not"):
-        item.read()
-    path.unlink()
-    with pytest.raises(DataError, match=r"train/bee/7\.jpg: .*cannot be read"):
-        item.read()

@@ -1,6 +1,5 @@
 """Store of format beton: images, damage, and the same bytes as FFCV's own writer."""
 
-import os
 from io import BytesIO
 from types import SimpleNamespace
 
@@ -82,14 +81,6 @@ def test_an_image_too_large_for_the_format_is_named():
     image = SimpleNamespace(decoded=Image.new("L", (70_000, 1)), item=SimpleNamespace(name="train/ant/long.png"))
     with pytest.raises(DataError, match=r"train/ant/long\.png: 70000x1 pixels"):
         beton.encode_beton(image, StoreConfig(size=0), "train")
-
-
-@NEEDS_FFCV
-def test_a_file_of_another_size_is_refused_on_opening(tmp_path):
-    make_store(tmp_path, MIXED, given(SIZES))
-    os.truncate(tmp_path / "train.beton", 1000)
-    with pytest.raises(DataError, match=r"train\.beton: truncated"):
-        beton.BetonImages(tmp_path, "train")
 
 
 @NEEDS_FFCV

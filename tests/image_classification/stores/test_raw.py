@@ -1,6 +1,5 @@
 """Store of format raw: pixels of the reference's resize, read through a memory map from any thread."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +45,9 @@ def test_only_squares_and_evaluation_make_an_image_larger():
     assert resized(375, 500, 256) == (256, 341)
 
 
-def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path):
+def test_opening_reads_no_pixel_and_a_manifest_of_other_counts_is_named(tmp_path):
     make_store(tmp_path, StoreConfig(format="raw", size=12), given(SIZES))
-    shard = tmp_path / "train" / "00000.rgb"
+    shard, manifest = tmp_path / "train" / "00000.rgb", tmp_path / MANIFEST
     size = shard.stat().st_size
     shard.unlink()
     with shard.open("wb") as stream:
@@ -56,27 +55,9 @@ def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path):
     opened = RawImages(tmp_path, "train")
     assert not stored_image(opened, 1).any()
     assert shard.resolve() not in map(Path.resolve, Path("/proc/self/fd").glob("*"))  # a store may have thousands
-    os.truncate(shard, size - 1)
-    with pytest.raises(DataError, match=r"00000\.rgb: truncated"):
-        RawImages(tmp_path, "train")
-
-
-def test_a_damaged_index_or_a_manifest_of_other_counts_is_named(tmp_path):
-    make_store(tmp_path, StoreConfig(format="raw", size=12), given(SIZES))
-    manifest = tmp_path / MANIFEST
-    text = manifest.read_text()
-    manifest.write_text(text.replace('"images": 7', '"images": 8'))
+    manifest.write_text(manifest.read_text().replace('"images": 7', '"images": 8'))
     with pytest.raises(DataError, match=r"train\.rows\.npy: does not match the manifest"):
         RawImages(tmp_path, "train")
-    manifest.write_text(text)
-    index = tmp_path / "train.rows.npy"
-    data = bytearray(index.read_bytes())
-    data[-3] ^= 1
-    index.write_bytes(data)
-    with pytest.raises(DataError, match=r"train\.rows\.npy: damaged"):
-        RawImages(tmp_path, "train")
-    with pytest.raises(DataError, match="no evaluation images of short side 256"):
-        RawImages(tmp_path, "evaluation_256")
 
 
 def test_the_estimate_of_its_bytes_is_that_of_images_of_the_mean_proportions(tmp_path):
