@@ -13,16 +13,16 @@ import torch
 from numpy.typing import NDArray
 
 from image_classification.batches import Batch, ImageBatches
-from image_classification.configs import imagenet_methods
+from image_classification.configs import imagenet_methods, synthetic_smoke
 from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch, Loader
 from image_classification.settings import DataConfig, LoaderName
 from image_classification.stores.manifest import StoreConfig
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.methods import Stack, stack
 
 CPU = torch.device("cpu")
 PATIENCE = 10.0  # seconds
-ALONE = ProcessGroup(0, 1, 0, CPU)
 FOLDER = replace(
     imagenet_methods().data,
     train_size=16,
@@ -63,9 +63,19 @@ def pixels(batch: LoadedBatch) -> NDArray[np.int64]:
     return images.permute(0, 2, 3, 1).numpy().astype(np.int64)
 
 
-def data_of(config: DataConfig, folder: Path | None, rank: int, world_size: int, global_batch: int) -> ImageBatches:
-    """Return the batches of `rank`."""
-    return ImageBatches(config, folder, ProcessGroup(rank, world_size, rank, CPU), global_batch=global_batch, seed=1)
+def data_of(
+    data: DataConfig,
+    folder: Path | None = None,
+    *,
+    global_batch: int,
+    rank: int = 0,
+    world_size: int = 1,
+    epochs: int = 1,
+    methods: Stack | None = None,
+) -> ImageBatches:
+    """Return the batches of `rank` in a run of `epochs` epochs."""
+    config = replace(synthetic_smoke(), data=data, global_batch=global_batch, seed=1, max_epochs=epochs)
+    return ImageBatches(config, folder, ProcessGroup(rank, world_size, rank, CPU), methods or stack())
 
 
 def same(first: Sequence[Batch], second: Sequence[Batch]) -> bool:

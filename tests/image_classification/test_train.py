@@ -17,7 +17,7 @@ from image_classification.stores.manifest import StoreConfig
 from judging.ground.errors import DataError
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from tests.image_classification.small_image_data import FOLDER, threads
+from tests.image_classification.small_image_data import FOLDER, data_of, threads
 from tests.one_rank import ALONE, recorded_losses, stopped, trained
 from timedrun import methods
 from timedrun.distributed.process_group import ProcessGroup
@@ -89,7 +89,7 @@ def test_accumulation_gives_the_gradients_of_the_whole_batch(losses, monkeypatch
 
 def test_accuracy_counts_every_image_once_and_an_evaluation_that_misses_some_is_an_error():
     config = replace(configs.synthetic_smoke().data, synthetic_eval=101, eval_batch=7)
-    opened = batches.ImageBatches(config, None, ALONE, global_batch=64, seed=1)
+    opened = data_of(config, global_batch=64)
     labels = torch.cat([batch.labels for batch in opened.evaluation()])
     precision = Precision("fp32", ALONE.device)
 
