@@ -97,32 +97,26 @@ class _Build:
         self.shards: dict[tuple[str, int], FinishedShard] = {}
 
     def begin(self) -> None:
-        same = {
-            "rules": RULES,
-            "settings": asdict(replace(self.settings, evaluation_resizes=())),
-            "source": self.source.sha256,
-        }
+        settings = asdict(replace(self.settings, evaluation_resizes=()))
+        same = json.loads(json.dumps({"rules": RULES, "settings": settings, "source": self.source.sha256}))
         plan = self.out / PLAN
-        try:
-            before = json.loads(plan.read_text(encoding="utf-8"))
-            resumable = before["same"] == json.loads(json.dumps(same))
-            splits = set(before["splits"])
-        except (OSError, ValueError, KeyError, TypeError):
-            resumable, splits = False, set()
-        if splits and not resumable:
+        before = json.loads(plan.read_text(encoding="utf-8")) if plan.exists() else {"same": same, "splits": []}
+        self.begun = set(before["splits"])
+        if before["same"] != same:
             self.report("removing unfinished shards of another source or other settings")
-            self._remove_splits(splits)
+            self._remove_unlisted()
             for path in (self.out / WORK).iterdir():
                 if path.is_dir():
                     shutil.rmtree(path)
-            splits = set()
+            self.begun = set()
+        self.begun |= set(self.missing)
         self._require_space()
-        _write(plan, json.dumps({"same": same, "splits": sorted(splits | set(self.missing))}).encode())
+        _write(plan, json.dumps({"same": same, "splits": sorted(self.begun)}).encode())
 
-    def _remove_splits(self, splits: set[str]) -> None:
-        listed = set(self.present.splits) if self.present else set()
+    def _remove_unlisted(self) -> None:
+        """Remove the files of splits that were begun and are not in the manifest."""
         for path in self.out.iterdir():
-            if path.name.partition(".")[0] in splits - listed:
+            if path.name.partition(".")[0] in self.begun - set(self.present.splits if self.present else ()):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _require_space(self) -> None:
@@ -205,7 +199,7 @@ class _Build:
         if self.missing:
             _write(self.out / MANIFEST, manifest.to_json().encode())
         self.present = manifest
-        self._remove_splits(set(json.loads((self.out / PLAN).read_text(encoding="utf-8"))["splits"]))
+        self._remove_unlisted()
         return manifest
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from image_classification.preparation.formats import FORMATS
 from image_classification.preparation.inspection import CORRUPT, inspect
 from image_classification.stores.manifest import StoreConfig
-from image_classification.stores.sample_index import shard_name
 from image_classification.stores.store_format import FinishedShard, SourceItem, StoreFormat, UnusableImage
 from judging.ground.atomic_file import FileWriter, StoredFile
 from judging.ground.errors import DataError
@@ -125,7 +124,7 @@ def unwritable(path: Path, error: OSError) -> DataError:
 
 
 def shard_file(store_format: StoreFormat, split: str, number: int) -> str:
-    name = shard_name(split, number, store_format.suffix)
+    name = f"{split}/{number:05d}.{store_format.suffix}"
     return name if store_format.keeps_shards else f"{WORK}/{name}"
 
 
