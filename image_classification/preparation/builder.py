@@ -4,7 +4,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -100,7 +100,9 @@ class _Build:
         settings = asdict(replace(self.settings, evaluation_resizes=()))
         same = json.loads(json.dumps({"rules": RULES, "settings": settings, "source": self.source.sha256}))
         plan = self.out / PLAN
-        before = json.loads(plan.read_text(encoding="utf-8")) if plan.exists() else {"same": same, "splits": []}
+        before = {"same": same, "splits": []}
+        with suppress(OSError, ValueError, TypeError):  # there is none, or it is damaged
+            before |= json.loads(plan.read_text(encoding="utf-8"))
         self.begun = set(before["splits"])
         if before["same"] != same:
             self.report("removing unfinished shards of another source or other settings")
