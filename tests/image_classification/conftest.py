@@ -1,7 +1,6 @@
-"""Small folders and stores of images, and real CIFAR-10 where the environment names it."""
+"""Small folders and stores of images."""
 
 import gc
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -31,14 +30,6 @@ def numba_garbage_is_collected() -> Iterator[None]:
     yield
     if "numba" in sys.modules:
         gc.collect()
-
-
-@pytest.fixture(scope="session")
-def real_cifar10() -> Path:
-    """CIFAR-10's original binary batches; skips the test unless the environment names their folder."""
-    if "TIMEDRUN_TEST_CIFAR10" not in os.environ:
-        pytest.skip("TIMEDRUN_TEST_CIFAR10 does not name a folder with CIFAR-10's binary batches")
-    return Path(os.environ["TIMEDRUN_TEST_CIFAR10"])
 
 
 @pytest.fixture(scope="session")

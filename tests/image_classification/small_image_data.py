@@ -22,7 +22,6 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack, stack
 
 CPU = torch.device("cpu")
-PATIENCE = 10.0  # seconds
 FOLDER = replace(
     imagenet_methods().data,
     train_size=16,
@@ -93,7 +92,7 @@ def threads() -> list[threading.Thread]:
 
 def eventually(condition: Callable[[], bool]) -> None:
     """Wait until `condition` holds."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + 10.0
     while not condition():
         assert time.monotonic() < end, "did not happen"
         time.sleep(0.001)

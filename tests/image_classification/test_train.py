@@ -258,11 +258,6 @@ def test_digits_methods_reach_their_target(tmp_path):
     assert log.value(keys.EVAL_SAMPLES) == 900
 
 
-def config_of(name: str) -> configs.ImageRunConfig:
-    config: configs.ImageRunConfig = getattr(configs, f"imagenet_{name}")()
-    return config
-
-
 def recipe_run(config: configs.ImageRunConfig) -> configs.ImageRunConfig:
     """Return `config` with a small network, 32 px and 3 steps an epoch on the tests' store, for 2 epochs."""
     data = replace(config.data, train_size=32, eval_resize=20, eval_size=16, eval_batch=6, loader="pillow", workers=0)
@@ -282,7 +277,7 @@ def recipe_run(config: configs.ImageRunConfig) -> configs.ImageRunConfig:
 
 @pytest.mark.parametrize("name", [*RECIPES][2:])  # the hot recipe has the methods of the two before it
 def test_a_recipe_resumes_to_its_losses(name, prepared, tmp_path, losses):
-    config, folder = recipe_run(config_of(name)), prepared["jpeg"]
+    config, folder = recipe_run(getattr(configs, f"imagenet_{name}")()), prepared["jpeg"]
     assert not preflight(config, folder, 1)
     trained(config, data_folder=folder)
     trained(config, data_folder=folder, resume_from=stopped(config, 2, tmp_path, data_folder=folder))
@@ -290,7 +285,7 @@ def test_a_recipe_resumes_to_its_losses(name, prepared, tmp_path, losses):
 
 
 def test_a_budget_out_of_range_is_refused_before_the_run(prepared):
-    config = replace(recipe_run(config_of("mild")), schedule=replace(config_of("mild").schedule, scale=1.0))
+    config = replace(recipe_run(configs.imagenet_mild()), schedule=replace(configs.imagenet_mild().schedule, scale=1.0))
     (problem,) = preflight(config, prepared["jpeg"], 1)
     assert "mild is meant for 9 to 66 epochs, not for 90" in problem and "--recipe none" in problem
     assert not preflight(replace(config, recipe="none"), prepared["jpeg"], 1)
@@ -318,5 +313,5 @@ def test_a_ramp_by_steps_is_warmed_up_at_every_size_and_needs_a_loader_that_foll
     places = [(epoch, step) for epoch, step, _ in warm_up.train_batches(config, parts_of(config), ALONE)]
     sizes = [resizing.sizes(16, [config.progress(epoch, step / 8)])[0] for epoch, step in places]
     assert sizes == list(range(8, 17))
-    loader = replace(config, methods=(replace(resizing, where="loader"),), data=config_of("mild").data)
+    loader = replace(config, methods=(replace(resizing, where="loader"),), data=configs.imagenet_mild().data)
     assert any("progress_unit step: a loader decodes" in problem for problem in preflight(loader, None, 1))

@@ -24,7 +24,6 @@ from tests.image_classification.small_stores import given, make_store, stored_im
 SIZES = [(60, 80), (80, 60), (64, 64), (40, 200), (200, 40), (33, 90), (120, 75), (50, 51), (9, 300)]
 SEED = 7
 Pixels = NDArray[np.uint8]
-Box = tuple[int, int, int, int]
 
 
 @pytest.fixture(scope="module", params=["short_side", "square"])
@@ -40,24 +39,22 @@ def loaded(folder, part, epoch, size, *, on_device, device=CPU):
         return batch
 
 
-def by_pillow(image: Pixels, box: Box, size: int, flip: bool) -> Pixels:
-    top, left, height, width = box
-    crop = Image.fromarray(image[top : top + height, left : left + width])
-    made = np.asarray(crop.resize((size, size), Image.Resampling.BILINEAR))
-    return made[:, ::-1] if flip else made
+def by_pillow(crop: Pixels, size: int) -> Pixels:
+    return np.asarray(Image.fromarray(crop).resize((size, size), Image.Resampling.BILINEAR))
 
 
-def by_torch(image: Pixels, box: Box, size: int, flip: bool) -> Pixels:
-    top, left, height, width = box
-    crop = torch.from_numpy(image[top : top + height, left : left + width].copy()).permute(2, 0, 1).unsqueeze(0)
-    resized = torch.nn.functional.interpolate(crop, size=(size, size), mode="bilinear", antialias=True)
-    made = resized[0].permute(1, 2, 0).numpy()
-    return made[:, ::-1] if flip else made
+def by_torch(crop: Pixels, size: int) -> Pixels:
+    image = torch.from_numpy(crop.copy()).permute(2, 0, 1).unsqueeze(0)
+    resized = torch.nn.functional.interpolate(image, size=(size, size), mode="bilinear", antialias=True)
+    return resized[0].permute(1, 2, 0).numpy()
 
 
-def resized(images, boxes, flips, size, resize: Callable[[Pixels, Box, int, bool], Pixels] = by_pillow):
-    crops = zip(images, boxes.tolist(), flips, strict=True)
-    return np.stack([resize(image, tuple(box), size, flip) for image, box, flip in crops]).astype(np.int64)
+def resized(images, boxes, flips, size, resize: Callable[[Pixels, int], Pixels] = by_pillow):
+    made = []
+    for image, (top, left, height, width), flip in zip(images, boxes.tolist(), flips, strict=True):
+        pixels = resize(image[top : top + height, left : left + width], size)
+        made.append(pixels[:, ::-1] if flip else pixels)
+    return np.stack(made).astype(np.int64)
 
 
 @settings(max_examples=20)

@@ -19,18 +19,15 @@ from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
 from judging.ground import atomic_file
 from judging.ground.errors import DataError
 from tests.image_classification.small_stores import (
-    BETON,
     CLASSES,
     FORMATS,
     JPEG,
-    NEEDS_FFCV,
     RAW,
     build,
     fingerprint,
     write_images,
 )
 
-TWO_SIZES = StoreConfig(format="raw", size=16, evaluation_resizes=(16, 20))
 SEED = int(os.environ.get("TIMEDRUN_TEST_SEED", "5"))
 POINTS = 6
 
@@ -101,9 +98,7 @@ def built_in_child(images: Path, store: Path, settings: StoreConfig, last: int =
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    "settings", [JPEG, TWO_SIZES, pytest.param(BETON, marks=NEEDS_FFCV)], ids=lambda settings: settings.format
-)
+@FORMATS
 def test_a_build_killed_anywhere_ends_in_the_same_bytes(tmp_path, settings):
     images = write_images(tmp_path / "images", train=6, evaluation=3)
     assert built_in_child(images, tmp_path / "whole", settings)
