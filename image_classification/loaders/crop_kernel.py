@@ -33,17 +33,20 @@ def copy_in_chunks(target: Tensor, source: Tensor, mirrored: bool) -> None:
             target[begin : begin + rows].copy_(chunk)
 
 
-def resize_into(target: Tensor, pixels: Tensor, mirrored: bool, scratch: Tensor) -> None:
+def resize_into(target: Tensor, pixels: Tensor, mirrored: bool, memory: Tensor) -> None:
     """Resize (height, width, 3) to the size of `target`, bilinear and antialiased, bit for bit as torch's interpolate.
 
     Args:
-        pixels: contiguous unless it has the size of `target`: torch would first copy a view, with threads of its own.
-        scratch: memory of the size of `target`, used for a mirrored image.
+        memory: scratch space, one-dimensional, for `pixels` that are a view and for one image if it is mirrored.
     """
     if pixels.shape == target.shape:
         copy_in_chunks(target, pixels, mirrored)
         return
-    output = scratch if mirrored else target
+    if not pixels.is_contiguous():  # torch would make a copy, with threads of its own
+        contiguous = memory[: pixels.numel()].view(pixels.shape)
+        copy_in_chunks(contiguous, pixels, False)
+        pixels = contiguous
+    output = memory[memory.numel() - target.numel() :].view(target.shape) if mirrored else target
     # interpolate has no `out` and drops the memory format of a single image, which halves the speed.
     torch.ops.aten._upsample_bilinear2d_aa(
         pixels.unsqueeze(0).permute(0, 3, 1, 2),
@@ -73,17 +76,11 @@ def resize_crops(shards: list[Tensor], crops: list[list[int]], target: Tensor, m
         shards: bytes of the shard of each crop.
         memory: scratch space for the largest crop and one image of the batch.
     """
-    size = target.shape[1]
-    scratch = memory[memory.numel() - size * size * 3 :].view(size, size, 3)
     for shard, crop in zip(shards, crops):  # noqa: B905
         number, offset, width, top, left = crop[0], crop[1], crop[2], crop[3], crop[4]
         crop_height, crop_width, mirrored = crop[5], crop[6], crop[7] == 1
         pixels = shard.as_strided([crop_height, crop_width, 3], [width * 3, 3, 1], offset + (top * width + left) * 3)
-        if crop_height != size or crop_width != size:
-            contiguous = memory[: crop_height * crop_width * 3].view(crop_height, crop_width, 3)
-            copy_in_chunks(contiguous, pixels, False)
-            pixels = contiguous
-        resize_into(target[number], pixels, mirrored, scratch)
+        resize_into(target[number], pixels, mirrored, memory)
 
 
 @cache

@@ -129,15 +129,3 @@ class ThreadBuffers(threading.local):
         if held is None or held.size < count:
             held = self._held[name] = np.empty(count, dtype=np.uint8)
         return held[:count]
-
-    def image(self, name: str, height: int, width: int) -> Pixels:
-        """Return uninitialized memory (height, width, 3), likewise."""
-        return self.take(name, height * width * 3).reshape(height, width, 3)
-
-    def contiguous(self, name: str, pixels: Pixels) -> Pixels:
-        """Return `pixels`, copied unless they are C-contiguous."""
-        if pixels.flags.c_contiguous:
-            return pixels
-        copy = self.image(name, pixels.shape[0], pixels.shape[1])
-        np.copyto(copy, pixels)
-        return copy

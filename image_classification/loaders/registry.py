@@ -90,7 +90,12 @@ LOADERS: Final[Mapping[LoaderName, ImageLoader]] = {
     for loader in (
         ImageLoader("pillow", ENCODED, pillow.PillowLoader, ("PIL",), f"Pillow{VISION}"),
         ImageLoader(
-            "turbojpeg", ENCODED, turbojpeg.TurboJpegLoader, ("simplejpeg", "PIL"), f"simplejpeg and Pillow{VISION}"
+            "turbojpeg",
+            ENCODED,
+            turbojpeg.TurboJpegLoader,
+            ("simplejpeg", "PIL"),
+            f"simplejpeg and Pillow{VISION}",
+            lambda: crop_kernel.scripted(crop_kernel.resize_into),
         ),
         ImageLoader("raw", ("raw",), raw.RawLoader, compiled=raw.compile_ahead),
         ImageLoader("ffcv", ("beton",), ffcv_loader.FfcvLoader, ("ffcv",), FFCV, ffcv_loader.compile_ahead),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central_boxes, resized
-from image_classification.loaders.crop_kernel import copy_in_chunks, resize_into
+from image_classification.loaders.crop_kernel import copy_in_chunks, resize_into, scripted
 from image_classification.loaders.decode_pool import Pixels, ThreadBuffers
 from image_classification.loaders.pillow import PillowLoader
 from image_classification.settings import DataConfig
@@ -61,16 +61,17 @@ class TurboJpegLoader(PillowLoader):
             # Pillow decodes at full size.
             box = smaller_boxes[number] if pixels.shape[:2] == tuple(smaller[number]) else boxes[number]
             top, left, height, width = box.tolist()
-            crop = self._buffers.contiguous("crop", pixels[top : top + height, left : left + width])
-            scratch = torch.from_numpy(self._buffers.image("resized", size, size))
-            resize_into(images[number], torch.from_numpy(crop), bool(flips[number]), scratch)
+            crop = torch.from_numpy(pixels)[top : top + height, left : left + width]
+            memory = torch.from_numpy(self._buffers.take("memory", crop.numel() + size**2 * 3))
+            scripted(resize_into)(images[number], crop, bool(flips[number]), memory)
 
     def _fill_evaluation(self, samples: Indices, images: Tensor) -> None:
         for sample, target in zip(samples.tolist(), images, strict=True):
             image = self._open(sample)
             height, width = resized(image.height, image.width, self._eval_resize)
-            whole = torch.from_numpy(self._buffers.image("resized", height, width))
-            resize_into(whole, torch.from_numpy(self._decoded(image, image.height, image.width)), False, whole)
+            whole = torch.from_numpy(self._buffers.take("resized", height * width * 3)).view(height, width, 3)
+            pixels = torch.from_numpy(self._decoded(image, image.height, image.width))
+            scripted(resize_into)(whole, pixels, False, whole)
             top, left = central_boxes(np.array([[height, width]]), len(target))[0, :2].tolist()
             copy_in_chunks(target, whole[top : top + len(target), left : left + len(target)], False)
 
