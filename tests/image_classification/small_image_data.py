@@ -36,7 +36,7 @@ FOLDER = replace(
 LOADERS: dict[LoaderName, StoreConfig] = {
     "pillow": StoreConfig(format="jpeg"),
     "turbojpeg": StoreConfig(format="jpeg"),
-    "raw": StoreConfig(format="raw", size=24),
+    "raw": StoreConfig(format="raw", size=24, evaluation_resizes=(20, 256)),  # the store has 20 alone
     "ffcv": StoreConfig(format="beton"),
 }
 

@@ -41,11 +41,11 @@ def test_every_sample_is_trained_and_evaluated_once_over_all_ranks(world_size):
 class Recorded:
     """Loader of images with one value per sample that records its calls."""
 
-    def __init__(self, count: int = 20) -> None:
-        self.count, self.asked, self.made, self.closed = count, list[tuple[int, int]](), list[int](), 0
+    def __init__(self) -> None:
+        self.asked, self.made, self.closed = list[tuple[int, int]](), list[int](), 0
 
     def __len__(self) -> int:
-        return self.count
+        return 20
 
     def batches(self, parts: Sequence[sampling.Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
         self.asked.append((epoch, size))

@@ -36,7 +36,6 @@ from tests.image_classification.small_stores import (
     smooth,
 )
 
-RAW = small_image_data.LOADERS["raw"]
 PHOTOGRAPHS = photographs(40)
 RAW_SQUARE, RAW_SHORT = (
     StoreConfig(format="raw", size=48, shape=shape, evaluation_resizes=(72,)) for shape in ("square", "short_side")
@@ -171,11 +170,6 @@ def test_a_missing_package_is_reported_with_its_extra(name, monkeypatch):
     assert "pip install 'timedrun[" in found
     with pytest.raises(DataError, match=f"loader {name} needs"):
         LOADERS[name].compile_ahead()
-
-
-def test_additional_evaluation_sizes_are_ignored(prepared):
-    wanted = StoreConfig(format="raw", size=24, evaluation_resizes=(20, 256))
-    assert problems("raw", wanted, prepared["raw"]) == []
 
 
 @pytest.fixture
