@@ -98,7 +98,7 @@ class ImageBatches:
         ready = self._steps.starting((epoch - 1) * number + first_step)
         for step, (images, labels) in zip(range(first_step, number), ready, strict=False):
             if step + 1 == number and epoch >= self.config.total_epochs:
-                self._steps.close()  # of no other epoch
+                self._steps.close()  # nothing is ahead, whatever is asked for next
             yield Batch(self._normalize(images), labels, min(batch, samples - step * batch))
 
     def evaluation(self) -> Iterator[Batch]:

@@ -91,6 +91,7 @@ def test_no_epoch_after_the_last_is_prefetched(recorded):
             list(opened.train(epoch))
         eventually(lambda: threads() == [])
         assert recorded[True].asked == [(1, 16), (2, 16)]
+        assert len(list(opened.train(3))) == 4  # unless it is asked for
 
 
 def test_closing_ends_the_threads_of_unfinished_epochs_and_evaluations(recorded):
