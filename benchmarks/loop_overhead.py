@@ -59,7 +59,7 @@ def bare_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path 
     model = methods.model(build_model(config.model, config.seed)).to(ranks.device)
     optimizer = build_optimizer(config.optimizer, model)
     loss_function, schedule = LOSSES[config.loss], config.schedule
-    data = ImageBatches(config.data, data_folder, ranks, global_batch=config.global_batch, seed=config.seed)
+    data = ImageBatches(config, data_folder, ranks, methods)
     model.train()
     step, steps = 0, max(1, len(data.train_source) // config.global_batch)
     began = time.perf_counter()

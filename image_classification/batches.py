@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,9 +25,8 @@ from judging.ground.errors import DataError, UsageError
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack
 from timedrun.training import sampling
-from timedrun.training.prefetch import Prefetched, to_device
+from timedrun.training.prefetch import Prefetched, StepBatches, to_device
 
-Augment = Callable[[Tensor, sampling.Indices, int], Tensor]
 ReadyImages = Prefetched[LoadedBatch, tuple[Tensor, Tensor]]
 """Iterator over images (n, 3, size, size) uint8 and labels (n,) on the training device."""
 MOST_NOISE = 1024
@@ -43,20 +42,6 @@ class Batch:
     global_samples: int
 
 
-def open_batches(config: ImageRunConfig, folder: Path | None, ranks: ProcessGroup, methods: Stack) -> ImageBatches:
-    """Open the data of a run: the first time that data is touched. Raises what `ImageBatches` raises."""
-    return ImageBatches(
-        config.data,
-        folder,
-        ranks,
-        global_batch=config.global_batch,
-        seed=config.seed,
-        size_at=lambda epoch: methods.input_size(config.data.train_size, config.progress(epoch)),
-        last_epoch=config.total_epochs,
-        augment=methods.augment,
-    )
-
-
 class ImageBatches:
     """Training and evaluation batches of one rank. Closing it ends all its threads.
 
@@ -64,52 +49,28 @@ class ImageBatches:
     first batches of the next epoch are loaded, at that epoch's image size.
     """
 
-    def __init__(
-        self,
-        config: DataConfig,
-        folder: Path | None,
-        ranks: ProcessGroup,
-        *,
-        global_batch: int,
-        seed: int,
-        size_at: Callable[[int], int] | None = None,
-        last_epoch: int = 0,
-        augment: Augment | None = None,
-    ) -> None:
-        """
-        Args:
-            size_at: pixels per side in each epoch (from 1), by default `config.train_size`; called from another thread.
-            last_epoch: the last epoch to prefetch; 0: only the current one.
-            augment: (images, samples, epoch) -> images of 8 bits; called from another thread.
-
-        Raises what `open_source` raises.
-        """
-        self.config, self.ranks, self.global_batch, self.seed = config, ranks, global_batch, seed
-        self._size_at = size_at or (lambda epoch: config.train_size)
-        self._last_epoch = last_epoch
-        self._augment = augment or (lambda images, samples, epoch: images)
+    def __init__(self, config: ImageRunConfig, folder: Path | None, ranks: ProcessGroup, methods: Stack) -> None:
+        """Open the data of a run: the first time that data is touched. Raises what `open_source` raises."""
+        self.config, self.data, self.folder, self.ranks, self.methods = config, config.data, folder, ranks, methods
+        data, device = config.data, ranks.device
         self._order: sampling.Order = sampling.epoch_order
-        if config.order == "quasi_random":
-            self._order = partial(sampling.quasi_random_order, block=config.order_block, window=config.order_window)
-        self._folder = folder
+        if data.order == "quasi_random":
+            self._order = partial(sampling.quasi_random_order, block=data.order_block, window=data.order_window)
         # Images in memory are chosen and cropped on the device: there is nothing to load ahead.
-        self._prefetch = config.prefetch if config.source == "image_folder" else 0
-        self._ahead: ReadyImages | None = None
+        self._prefetch = data.prefetch if data.source == "image_folder" else 0
+        self._steps = StepBatches(self._on_device, device, self._prefetch, self._passes)
         self._evaluating: ReadyImages | None = None
-        self._first_epoch = 0  # of `_ahead`
-        self._next = (0, 0)  # epoch and step of the next batch of `_ahead`
         # A source may hold threads, which must not outlive a second source that fails to open.
-        device = ranks.device
-        self.train_source = open_source(config, folder, device, train=True, seed=seed)
+        self.train_source = open_source(data, folder, device, train=True, seed=config.seed)
         try:
-            self.eval_source = open_source(config, folder, device, train=False, seed=seed)
+            self.eval_source = open_source(data, folder, device, train=False, seed=config.seed)
         except BaseException:
             self.train_source.close()
             raise
         # In units of 8-bit values, so that no batch is divided by 255 first.
-        shape = (1, len(config.mean), 1, 1)
-        self._offset = torch.tensor(config.mean, device=device).view(shape) * 255
-        self._scale = (torch.tensor(config.std, device=device).view(shape) * 255).reciprocal()
+        shape = (1, len(data.mean), 1, 1)
+        self._offset = torch.tensor(data.mean, device=device).view(shape) * 255
+        self._scale = (torch.tensor(data.std, device=device).view(shape) * 255).reciprocal()
 
     def __enter__(self) -> Self:
         return self
@@ -120,68 +81,56 @@ class ImageBatches:
     def close(self) -> None:
         """End threads of both splits. A second call does nothing."""
         with closing(self.eval_source), closing(self.train_source):
-            self._drop_ahead()
+            self._steps.close()
             if self._evaluating is not None:
                 self._evaluating.close()
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return sampling.step_count(len(self.train_source), self.config.global_batch, drop_last=self.data.drop_last)
 
     def train(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """Yield the batches of `epoch` (from 1) from `first_step` on, in an order that depends on (seed, epoch) only.
 
         Batches prefetched for another epoch or step are dropped.
         """
-        count, batch = len(self.train_source), self.global_batch
-        number = sampling.step_count(count, batch, drop_last=self.config.drop_last)
-        if not 0 <= first_step < number:
-            return
-        ahead = self._training(epoch, first_step)
-        for step in range(first_step, number):
-            try:
-                ready = next(ahead, None)
-            except BaseException:
-                self._drop_ahead()
-                raise
-            if ready is None:
-                raise RuntimeError(
-                    f"epoch {epoch} ended at step {step}: another epoch or step was requested while it was iterated"
-                )
-            images, labels = ready
-            self._next = (epoch, step + 1) if step + 1 < number else (epoch + 1, 0)
-            yield Batch(self._normalize(images), labels, min(batch, count - step * batch))
+        samples, batch, number = len(self.train_source), self.config.global_batch, self.steps_per_epoch
+        ready = self._steps.starting((epoch - 1) * number + first_step)
+        for step, (images, labels) in zip(range(first_step, number), ready, strict=False):
+            if step + 1 == number and epoch >= self.config.total_epochs:
+                self._steps.close()  # nothing is ahead, whatever is asked for next
+            yield Batch(self._normalize(images), labels, min(batch, samples - step * batch))
 
     def evaluation(self) -> Iterator[Batch]:
         """Yield every evaluation image once over all ranks, in order; ranks may have unequal counts."""
         mine = sampling.evaluation_part(len(self.eval_source), self.ranks.rank, self.ranks.world_size)
-        size = max(1, self.config.eval_batch // self.ranks.world_size)
+        size = max(1, self.data.eval_batch // self.ranks.world_size)
         parts = [mine[begin : begin + size] for begin in range(0, len(mine), size)]
-        loaded = self.eval_source.batches(parts, 0, self.config.eval_size)
-        with closing(prefetched(loaded, self.ranks.device, self._prefetch)) as ready:
+        loaded = self.eval_source.batches(parts, 0, self.data.eval_size)
+        with closing(Prefetched(loaded, self._on_device, self.ranks.device, self._prefetch)) as ready:
             self._evaluating = ready
             for images, labels in ready:
                 yield Batch(self._normalize(images), labels, len(images))
 
-    def _training(self, epoch: int, first_step: int) -> ReadyImages:
-        if self._ahead is None or self._next != (epoch, first_step) or epoch > max(self._last_epoch, self._first_epoch):
-            self._drop_ahead()
-            self._first_epoch = epoch
-            self._ahead = prefetched(self._passes(epoch, first_step), self.ranks.device, self._prefetch)
-            self._next = (epoch, first_step)
-        return self._ahead
-
-    def _passes(self, epoch: int, first_step: int) -> Iterator[LoadedBatch]:
-        for number in range(epoch, max(epoch, self._last_epoch) + 1):
+    def _passes(self, first: int) -> Iterator[LoadedBatch]:
+        """Load the batches of step `first` of the run and of those after it."""
+        epoch, skipped = first // self.steps_per_epoch + 1, first % self.steps_per_epoch
+        for number in range(epoch, max(epoch, self.config.total_epochs) + 1):
             if number > epoch:
                 self._require_whole_store()
             whole = sampling.steps(
                 len(self.train_source),
-                self.seed,
+                self.config.seed,
                 number,
-                self.global_batch,
-                drop_last=self.config.drop_last,
+                self.config.global_batch,
+                drop_last=self.data.drop_last,
                 order=self._order,
-            )[first_step if number == epoch else 0 :]
-            parts = [sampling.rank_part(step, self.ranks.rank, self.ranks.world_size) for step in whole]
-            loaded = self.train_source.batches(parts, number, self._size_at(number))
-            if self.config.source != "image_folder":  # loaders of stored images crop on their own
+            )
+            parts = [sampling.rank_part(step, self.ranks.rank, self.ranks.world_size) for step in whole[skipped:]]
+            skipped = 0
+            size = self.methods.input_size(self.data.train_size, self.config.progress(number))
+            loaded = self.train_source.batches(parts, number, size)
+            if self.data.source != "image_folder":  # loaders of stored images crop on their own
                 loaded = self._cropped(loaded, parts, number)
             for part, batch in zip(parts, loaded, strict=True):
                 yield self._augmented(batch, part, number)
@@ -189,9 +138,9 @@ class ImageBatches:
     def _require_whole_store(self) -> None:
         """Raise DataError unless all files of the store have the size they had when the run began: a read through a
         memory map reports no error of its own."""
-        if self.config.source != "image_folder" or self._folder is None:
+        if self.data.source != "image_folder" or self.folder is None:
             return
-        if problems := store_problems(self._folder, self.config.store, self.config.eval_resize):
+        if problems := store_problems(self.folder, self.data.store, self.data.eval_resize):
             raise DataError(" ".join(problems))
 
     def _cropped(
@@ -199,13 +148,13 @@ class ImageBatches:
     ) -> Iterator[LoadedBatch]:
         """Pad, crop and flip the batches of `parts` on the training device. What is drawn for all of them is copied
         there at once: a copy at every step would make the host wait for the device."""
-        config, device = self.config, self.ranks.device
+        data, device = self.data, self.ranks.device
         drawn = crops_and_flips(
-            np.concatenate(parts), seed=self.seed, epoch=epoch, padding=config.padding, flip=config.flip
+            np.concatenate(parts), seed=self.config.seed, epoch=epoch, padding=data.padding, flip=data.flip
         )
         for batch, crops in zip(loaded, split_on_device(drawn, parts, device), strict=True):
             images = crop_and_flip(
-                batch.images, crops, padding=config.padding, flip=config.flip, padding_mode=config.padding_mode
+                batch.images, crops, padding=data.padding, flip=data.flip, padding_mode=data.padding_mode
             )
             yield replace(batch, images=images)
 
@@ -213,13 +162,12 @@ class ImageBatches:
         """Let the methods change a batch once it is finished on the training device."""
         finish = batch.finish
         return replace(
-            batch, finish=lambda there: self._augment(there if finish is None else finish(there), part, epoch)
+            batch, finish=lambda there: self.methods.augment(there if finish is None else finish(there), part, epoch)
         )
 
-    def _drop_ahead(self) -> None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            ahead.close()
+    def _on_device(self, batch: LoadedBatch) -> tuple[Tensor, Tensor]:
+        images, labels = (to_device(tensor, self.ranks.device) for tensor in (batch.images, batch.labels))
+        return images if batch.finish is None else batch.finish(images), labels
 
     def _normalize(self, images: Tensor) -> Tensor:
         return images.float().sub_(self._offset).mul_(self._scale)
@@ -284,13 +232,3 @@ def open_source(config: DataConfig, folder: Path | None, device: torch.device, *
         labels = torch.randint(0, config.synthetic_classes, (count,), generator=generator)
         return Noise(images, labels, device, declared)
     return LOADERS[config.loader].open(config, require_folder(config, folder), device, train=train, seed=seed)
-
-
-def prefetched(batches: Iterator[LoadedBatch], device: torch.device, depth: int) -> ReadyImages:
-    """Load `batches`, finished on `device`, `depth` ahead."""
-    return Prefetched(batches, partial(_on_device, device=device), device, depth)
-
-
-def _on_device(batch: LoadedBatch, device: torch.device) -> tuple[Tensor, Tensor]:
-    images, labels = to_device(batch.images, device), to_device(batch.labels, device)
-    return images if batch.finish is None else batch.finish(images), labels

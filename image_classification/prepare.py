@@ -12,8 +12,7 @@ from image_classification.datasets import facts, require_folder
 from image_classification.preparation.builder import build_store
 from image_classification.preparation.formats import effective_settings, source_split
 from image_classification.preparation.inspection import CORRUPT, first_lines, inspect_all
-from image_classification.preparation.source_notes import source_notes
-from image_classification.preparation.sources import Source, of_index, open_source
+from image_classification.preparation.sources import Source, of_index, open_source, source_notes
 from image_classification.stores import image_folder
 from image_classification.stores import manifest as store_manifest
 from image_classification.stores.beton import loading_ffcv

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from image_classification import warm_up
-from image_classification.batches import Batch, ImageBatches, open_batches
+from image_classification.batches import Batch, ImageBatches
 from image_classification.build import build
 from image_classification.configs import ImageRunConfig
 from image_classification.convolution import unfold_weight_gradients
@@ -85,7 +85,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         LOADERS[config.data.loader].compile_ahead()
     run.start_clock(run_info(config, parts))
     # On the clock, on which the data is opened, too.
-    with open_batches(config, run.data_folder, ranks, methods) as batches:
+    with ImageBatches(config, run.data_folder, ranks, methods) as batches:
         for block in run.blocks(config.total_epochs):
             model.train()
             for epoch in run.epochs(block):

@@ -20,19 +20,44 @@ SCRIPTED: Final = sys.version_info < (3, 14)
 # (top, left, height, width) in pixels, and 1 to mirror it.
 
 
-def copy_in_chunks(target: Tensor, source: Tensor) -> None:
-    """Copy (height, width, 3), a few rows at a time: from 32,768 values on, torch would start threads of its own."""
+def copy_in_chunks(target: Tensor, source: Tensor, mirrored: bool) -> None:
+    """Copy (height, width, 3), mirrored left to right or not, a few rows at a time: from 32,768 values on, torch would
+    start threads of its own."""
     rows = max(1, 32767 // (source.shape[1] * 3))
     for begin in range(0, source.shape[0], rows):
-        target[begin : begin + rows].copy_(source[begin : begin + rows])
+        chunk = source[begin : begin + rows]
+        if mirrored:  # torch's vectorized flip needs NCHW
+            flipped = chunk.unsqueeze(0).permute(0, 3, 1, 2).flip(3)
+            target[begin : begin + rows].unsqueeze(0).permute(0, 3, 1, 2).copy_(flipped)
+        else:
+            target[begin : begin + rows].copy_(chunk)
 
 
-def mirror_in_chunks(target: Tensor, source: Tensor) -> None:
-    """Copy (height, width, 3) mirrored left to right, likewise; torch's vectorized flip needs NCHW."""
-    rows = max(1, 32767 // (source.shape[1] * 3))
-    for begin in range(0, source.shape[0], rows):
-        chunk = source[begin : begin + rows].unsqueeze(0).permute(0, 3, 1, 2)
-        target[begin : begin + rows].unsqueeze(0).permute(0, 3, 1, 2).copy_(chunk.flip(3))
+def resize_into(target: Tensor, pixels: Tensor, mirrored: bool, memory: Tensor) -> None:
+    """Resize (height, width, 3) to the size of `target`, bilinear and antialiased, bit for bit as torch's interpolate.
+
+    Args:
+        memory: scratch space, one-dimensional, for `pixels` that are a view and for one image if it is mirrored.
+    """
+    if pixels.shape == target.shape:
+        copy_in_chunks(target, pixels, mirrored)
+        return
+    if not pixels.is_contiguous():  # torch would make a copy, with threads of its own
+        contiguous = memory[: pixels.numel()].view(pixels.shape)
+        copy_in_chunks(contiguous, pixels, False)
+        pixels = contiguous
+    output = memory[memory.numel() - target.numel() :].view(target.shape) if mirrored else target
+    # interpolate has no `out` and drops the memory format of a single image, which halves the speed.
+    torch.ops.aten._upsample_bilinear2d_aa(
+        pixels.unsqueeze(0).permute(0, 3, 1, 2),
+        [target.shape[0], target.shape[1]],
+        False,
+        None,
+        None,
+        out=output.unsqueeze(0).permute(0, 3, 1, 2),
+    )
+    if mirrored:
+        copy_in_chunks(target, output, mirrored)
 
 
 def copy_crops(shards: list[Tensor], crops: list[list[int]], target: Tensor) -> None:
@@ -41,44 +66,21 @@ def copy_crops(shards: list[Tensor], crops: list[list[int]], target: Tensor) -> 
         number, offset, width, top, left = crop[0], crop[1], crop[2], crop[3], crop[4]
         crop_height, crop_width = crop[5], crop[6]
         pixels = shard.as_strided([crop_height, crop_width, 3], [width * 3, 3, 1], offset + (top * width + left) * 3)
-        copy_in_chunks(target[number, :crop_height, :crop_width], pixels)
+        copy_in_chunks(target[number, :crop_height, :crop_width], pixels, False)
 
 
 def resize_crops(shards: list[Tensor], crops: list[list[int]], target: Tensor, memory: Tensor) -> None:
-    """Resize crops (bilinear, antialiased, bit for bit torch's interpolate) into `target` (n, size, size, 3).
+    """Resize crops into `target` (n, size, size, 3).
 
     Args:
         shards: bytes of the shard of each crop.
         memory: scratch space for the largest crop and one image of the batch.
     """
-    size = target.shape[1]
-    resized = memory[memory.numel() - size * size * 3 :].view(size, size, 3)
     for shard, crop in zip(shards, crops):  # noqa: B905
         number, offset, width, top, left = crop[0], crop[1], crop[2], crop[3], crop[4]
         crop_height, crop_width, mirrored = crop[5], crop[6], crop[7] == 1
         pixels = shard.as_strided([crop_height, crop_width, 3], [width * 3, 3, 1], offset + (top * width + left) * 3)
-        image = target[number]
-        if crop_height == size and crop_width == size:
-            if mirrored:
-                mirror_in_chunks(image, pixels)
-            else:
-                copy_in_chunks(image, pixels)
-        else:
-            # Of strided rows torch would make a copy, with threads of its own.
-            contiguous = memory[: crop_height * crop_width * 3].view(crop_height, crop_width, 3)
-            copy_in_chunks(contiguous, pixels)
-            output = resized if mirrored else image
-            # interpolate has no `out` and drops the memory format of a single image, which halves the speed.
-            torch.ops.aten._upsample_bilinear2d_aa(
-                contiguous.unsqueeze(0).permute(0, 3, 1, 2),
-                [size, size],
-                False,
-                None,
-                None,
-                out=output.unsqueeze(0).permute(0, 3, 1, 2),
-            )
-            if mirrored:
-                mirror_in_chunks(image, resized)
+        resize_into(target[number], pixels, mirrored, memory)
 
 
 @cache

@@ -38,15 +38,6 @@ class DecodePool:
     def __init__(self, threads: int, device: torch.device, *, slice_size: int = SLICE) -> None:
         self.buffers, self.slice_size = BatchBuffers(pin=device.type == "cuda"), slice_size
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="loader")
-        ready = threading.Barrier(threads + 1)
-        try:
-            for _ in range(threads):  # started now instead of within the first batch
-                self._pool.submit(ready.wait)
-        except BaseException:  # the system's thread limit: started threads would wait for the others forever
-            ready.abort()
-            self._pool.shutdown()
-            raise
-        ready.wait()
 
     def batches(self, parts: Sequence[Indices], start: Callable[[Indices], OpenBatch]) -> Iterator[LoadedBatch]:
         """Iterate over the batches of `parts` in order. `start`, called in the consumer's thread, allocates one.
@@ -120,10 +111,7 @@ class BatchBuffers:
 
     def _block(self, needed: int) -> Pixels:
         while self._free:
-            try:
-                block = self._free.popleft()
-            except IndexError:  # another thread took the last
-                break
+            block = self._free.popleft()
             if needed <= block.size <= 2 * needed:  # blocks of a much larger image size are released
                 return block
         return np.empty(needed, dtype=np.uint8)
@@ -141,15 +129,3 @@ class ThreadBuffers(threading.local):
         if held is None or held.size < count:
             held = self._held[name] = np.empty(count, dtype=np.uint8)
         return held[:count]
-
-    def image(self, name: str, height: int, width: int) -> Pixels:
-        """Return uninitialized memory (height, width, 3), likewise."""
-        return self.take(name, height * width * 3).reshape(height, width, 3)
-
-    def contiguous(self, name: str, pixels: Pixels) -> Pixels:
-        """Return `pixels`, copied unless they are C-contiguous."""
-        if pixels.flags.c_contiguous:
-            return pixels
-        copy = self.image(name, pixels.shape[0], pixels.shape[1])
-        np.copyto(copy, pixels)
-        return copy

@@ -16,10 +16,9 @@ from image_classification.centre_crop import central_boxes, resized
 from image_classification.loaders.decode_pool import DecodePool, FillImages
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
-from image_classification.stores.encoded import open_encoded, open_image
-from image_classification.stores.store_format import as_rgb
+from image_classification.stores.encoded import decoding, open_encoded
+from image_classification.stores.store_format import UnusableImage, as_rgb
 from judging.ground.errors import DataError
-from judging.ground.file_kind import other_kind
 from timedrun.training.sampling import Indices
 
 if TYPE_CHECKING:
@@ -29,13 +28,10 @@ if TYPE_CHECKING:
 def decode(data: bytes, name: str) -> Image.Image:
     """Decode an image to RGB. Raises DataError, whose message contains `name`, if it cannot be decoded."""
     try:
-        with open_image(data) as image:
+        with decoding(data) as image:
             return as_rgb(image)
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow's decoders raise anything on damaged files
-        reason = other_kind(data) or str(error).partition(" <_io.")[0]  # drop the buffer's address
-        raise DataError(f"{name}: cannot be decoded ({reason}); replace or remove it and prepare again.") from None
+    except UnusableImage as error:
+        raise DataError(f"{name}: cannot be decoded ({error}); replace or remove it and prepare again.") from None
 
 
 def training_image(image: Image.Image, box: Sequence[int], flip: bool, size: int) -> Image.Image:

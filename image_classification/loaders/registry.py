@@ -1,15 +1,14 @@
 """Registry of image loaders: the store formats that each reads, the packages that it needs, and how to open it."""
 
-import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 
-from image_classification.loaders import crop_kernel
+from image_classification.loaders import crop_kernel, ffcv_loader, pillow, raw, turbojpeg
 from image_classification.loaders.loader import Loader
 from image_classification.settings import DataConfig, LoaderName
 from image_classification.stores.beton import FFCV
@@ -19,17 +18,18 @@ from judging.ground.errors import DataError, UsageError
 
 @dataclass(frozen=True)
 class ImageLoader:
-    """Frozen description of a loader; its module is imported when the loader is opened."""
+    """Frozen description of a loader; the packages that it needs are imported when it is opened."""
 
     name: LoaderName
     formats: tuple[Format, ...]
     """Store formats that it reads."""
-    module: str
-    class_name: str
+    opened: Callable[..., Loader]
     packages: tuple[str, ...] = ()
     """Importable names of required packages."""
     install: str = ""
     """What to install if one of `packages` is missing."""
+    compiled: Callable[[], None] = lambda: None
+    """Function that compiles the loader's native code."""
 
     def open(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> Loader:
         """Open the train or evaluation split of the store in `folder`; no image is read yet. Raises UsageError if the
@@ -38,8 +38,7 @@ class ImageLoader:
             raise UsageError(problem)
         if problems := self.problems(config, folder):
             raise DataError(" ".join(problems))
-        loader: Loader = getattr(self._module(), self.class_name)(config, folder, device, train=train, seed=seed)
-        return loader
+        return self.opened(config, folder, device, train=train, seed=seed)
 
     def problems(self, config: DataConfig, folder: Path | None) -> list[str]:
         """Return the reasons why the loader cannot read the store; without an existing folder, only check the config.
@@ -75,8 +74,7 @@ class ImageLoader:
         package is missing."""
         if problem := self.unavailable():
             raise DataError(problem)
-        if self.name in ("raw", "ffcv"):
-            self._module().compile_ahead()
+        self.compiled()
 
     @property
     def description(self) -> str:
@@ -84,26 +82,23 @@ class ImageLoader:
         slow = self.name == "raw" and not crop_kernel.SCRIPTED
         return f"{self.name}, not scripted" if slow else self.name
 
-    def _module(self) -> Any:
-        return importlib.import_module(f"image_classification.loaders.{self.module}")
 
-
+ENCODED: Final[tuple[Format, ...]] = ("folder", "jpeg")
+VISION: Final = "; pip install 'timedrun[vision]'."
 LOADERS: Final[Mapping[LoaderName, ImageLoader]] = {
     loader.name: loader
     for loader in (
-        ImageLoader(
-            "pillow", ("folder", "jpeg"), "pillow", "PillowLoader", ("PIL",), "Pillow; pip install 'timedrun[vision]'."
-        ),
+        ImageLoader("pillow", ENCODED, pillow.PillowLoader, ("PIL",), f"Pillow{VISION}"),
         ImageLoader(
             "turbojpeg",
-            ("folder", "jpeg"),
-            "turbojpeg",
-            "TurboJpegLoader",
+            ENCODED,
+            turbojpeg.TurboJpegLoader,
             ("simplejpeg", "PIL"),
-            "simplejpeg and Pillow; pip install 'timedrun[vision]'.",
+            f"simplejpeg and Pillow{VISION}",
+            lambda: crop_kernel.scripted(crop_kernel.resize_into),
         ),
-        ImageLoader("raw", ("raw",), "raw", "RawLoader"),
-        ImageLoader("ffcv", ("beton",), "ffcv_loader", "FfcvLoader", ("ffcv",), FFCV),
+        ImageLoader("raw", ("raw",), raw.RawLoader, compiled=raw.compile_ahead),
+        ImageLoader("ffcv", ("beton",), ffcv_loader.FfcvLoader, ("ffcv",), FFCV, ffcv_loader.compile_ahead),
     )
 }
 """By name, the reference loader first."""

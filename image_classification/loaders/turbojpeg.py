@@ -9,7 +9,7 @@ from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central_boxes, resized
-from image_classification.loaders.crop_kernel import mirror_in_chunks
+from image_classification.loaders.crop_kernel import copy_in_chunks, resize_into, scripted
 from image_classification.loaders.decode_pool import Pixels, ThreadBuffers
 from image_classification.loaders.pillow import PillowLoader
 from image_classification.settings import DataConfig
@@ -48,8 +48,7 @@ class TurboJpegLoader(PillowLoader):
         self._buffers = ThreadBuffers()
 
     def _fill_training(self, epoch: int, samples: Indices, images: Tensor) -> None:
-        rows = images.numpy()
-        size = rows.shape[1]
+        size = images.shape[1]
         opened = [self._open(sample) for sample in samples.tolist()]
         sizes = np.array([(image.height, image.width) for image in opened])
         boxes, flips = train_crops(self._seed, epoch, samples, sizes, flip=self._flip)
@@ -62,22 +61,19 @@ class TurboJpegLoader(PillowLoader):
             # Pillow decodes at full size.
             box = smaller_boxes[number] if pixels.shape[:2] == tuple(smaller[number]) else boxes[number]
             top, left, height, width = box.tolist()
-            crop = self._buffers.contiguous("crop", pixels[top : top + height, left : left + width])
-            if flips[number]:
-                unflipped = self._buffers.image("resized", size, size)
-                resize_into(unflipped, crop)
-                mirror_in_chunks(images[number], torch.from_numpy(unflipped))
-            else:
-                resize_into(rows[number], crop)
+            crop = torch.from_numpy(pixels)[top : top + height, left : left + width]
+            memory = torch.from_numpy(self._buffers.take("memory", crop.numel() + size**2 * 3))
+            scripted(resize_into)(images[number], crop, bool(flips[number]), memory)
 
     def _fill_evaluation(self, samples: Indices, images: Tensor) -> None:
-        for sample, target in zip(samples.tolist(), images.numpy(), strict=True):
+        for sample, target in zip(samples.tolist(), images, strict=True):
             image = self._open(sample)
             height, width = resized(image.height, image.width, self._eval_resize)
-            whole = self._buffers.image("resized", height, width)
-            resize_into(whole, self._decoded(image, image.height, image.width))
+            whole = torch.from_numpy(self._buffers.take("resized", height * width * 3)).view(height, width, 3)
+            pixels = torch.from_numpy(self._decoded(image, image.height, image.width))
+            scripted(resize_into)(whole, pixels, False, whole)
             top, left = central_boxes(np.array([[height, width]]), len(target))[0, :2].tolist()
-            target[:] = whole[top : top + len(target), left : left + len(target)]
+            copy_in_chunks(target, whole[top : top + len(target), left : left + len(target)], False)
 
     def _open(self, sample: int) -> _Opened:
         import simplejpeg
@@ -106,21 +102,3 @@ class TurboJpegLoader(PillowLoader):
         except ValueError:  # damaged, but Pillow may still decode it
             return np.array(self._by_pillow(image.sample))
         return pixels
-
-
-def resize_into(target: Pixels, pixels: Pixels) -> None:
-    """Resize to the size of `target`, bilinear and antialiased, bit for bit as `torch.nn.functional.interpolate`.
-
-    `pixels` must be writable and C-contiguous: torch would first copy a view, with threads of its own.
-    """
-    if pixels.shape == target.shape:
-        np.copyto(target, pixels)
-        return
-    # F.interpolate has no `out` and drops the memory format of a single image, which halves the speed.
-    torch.ops.aten._upsample_bilinear2d_aa.out(
-        _nchw(pixels), list(target.shape[:2]), False, None, None, out=_nchw(target)
-    )
-
-
-def _nchw(pixels: Pixels) -> Tensor:
-    return torch.from_numpy(pixels[None]).permute(0, 3, 1, 2)

@@ -4,7 +4,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -13,9 +13,8 @@ import numpy as np
 from image_classification.preparation import shard_writer
 from image_classification.preparation.formats import FORMATS, source_split, splits_of
 from image_classification.preparation.inspection import first_lines
-from image_classification.preparation.shard_writer import RECORDS, RULES, ShardTask, load_shard, shard_file, unwritable
-from image_classification.preparation.source_notes import source_notes
-from image_classification.preparation.sources import Source
+from image_classification.preparation.shard_writer import RULES, ShardTask, shard_file, unwritable
+from image_classification.preparation.sources import Source, source_notes
 from image_classification.stores import manifest as store_manifest
 from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, count_split, read_manifest
 from image_classification.stores.store_format import FinishedShard, SourceItem
@@ -95,35 +94,31 @@ class _Build:
         self.tasks = {
             split: list(shard_tasks(split, self.source.splits[source_split(split)])) for split in self.missing
         }
-        self.keys: dict[tuple[str, int], str] = {}
+        self.shards: dict[tuple[str, int], FinishedShard] = {}
 
     def begin(self) -> None:
-        same = {
-            "rules": RULES,
-            "settings": asdict(replace(self.settings, evaluation_resizes=())),
-            "source": self.source.sha256,
-        }
+        settings = asdict(replace(self.settings, evaluation_resizes=()))
+        same = json.loads(json.dumps({"rules": RULES, "settings": settings, "source": self.source.sha256}))
         plan = self.out / PLAN
-        try:
-            before = json.loads(plan.read_text(encoding="utf-8"))
-            resumable = before["same"] == json.loads(json.dumps(same))
-            splits = set(before["splits"])
-        except (OSError, ValueError, KeyError, TypeError):
-            resumable, splits = False, set()
-        if splits and not resumable:
+        before = {"same": same, "splits": []}
+        with suppress(OSError, ValueError, TypeError):  # there is none, or it is damaged
+            before |= json.loads(plan.read_text(encoding="utf-8"))
+        self.begun = set(before["splits"])
+        if before["same"] != same:
             self.report("removing unfinished shards of another source or other settings")
-            self._remove_splits(splits)
+            self._remove_unlisted()
             for path in (self.out / WORK).iterdir():
                 if path.is_dir():
                     shutil.rmtree(path)
-            splits = set()
+            self.begun = set()
+        self.begun |= set(self.missing)
         self._require_space()
-        _write(plan, json.dumps({"same": same, "splits": sorted(splits | set(self.missing))}).encode())
+        _write(plan, json.dumps({"same": same, "splits": sorted(self.begun)}).encode())
 
-    def _remove_splits(self, splits: set[str]) -> None:
-        listed = set(self.present.splits) if self.present else set()
+    def _remove_unlisted(self) -> None:
+        """Remove the files of splits that were begun and are not in the manifest."""
         for path in self.out.iterdir():
-            if path.name.partition(".")[0] in splits - listed:
+            if path.name.partition(".")[0] in self.begun - set(self.present.splits if self.present else ()):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _require_space(self) -> None:
@@ -153,7 +148,7 @@ class _Build:
         progress = TaskProgress(self.report, unit="images", tasks="shards")
         total, done = sum(task.source_bytes for task in tasks), 0
         broken: dict[str, None] = {}  # an image is inspected once for each split that it is in
-        for task, outcome in results(
+        for task, (shard, made) in results(
             tasks,
             shard_writer.ShardWriter,
             (self.out, self.settings, self.skip_broken),
@@ -163,10 +158,10 @@ class _Build:
             "fewer workers",
         ):
             done += task.source_bytes
-            self.keys[task.split, task.number] = outcome.key
-            self.made += len(task.items) if outcome.made else 0
-            broken.update(dict.fromkeys(outcome.broken))
-            progress.add(len(task.items), outcome.made, done / max(1, total))
+            self.shards[task.split, task.number] = shard
+            self.made += len(task.items) if made else 0
+            broken.update(dict.fromkeys(shard.broken))
+            progress.add(len(task.items), made, done / max(1, total))
         progress.line()
         if broken and not self.skip_broken:
             raise DataError(_about_broken(sorted(broken), self.out))
@@ -180,7 +175,7 @@ class _Build:
             files = {name: stored for name, stored in self.present.files.items() if _split_of(name) in self.kept}
             findings = {kind: set(names) for kind, names in self.present.findings.items()}
         for split in self.missing:
-            shards = self._shards(split)
+            shards = [self.shards[split, task.number] for task in self.tasks[split]]
             labels = np.concatenate([shard.labels for shard in shards])
             if not len(labels):
                 raise DataError(f"{self.out}: no image of {split} can be decoded; the store is incomplete.")
@@ -206,19 +201,8 @@ class _Build:
         if self.missing:
             _write(self.out / MANIFEST, manifest.to_json().encode())
         self.present = manifest
-        self._remove_splits(set(json.loads((self.out / PLAN).read_text(encoding="utf-8"))["splits"]))
+        self._remove_unlisted()
         return manifest
-
-    def _shards(self, split: str) -> list[FinishedShard]:
-        shards = []
-        for task in self.tasks[split]:
-            shard = load_shard(self.out, split, task.number, self.keys[split, task.number])
-            if shard is None:
-                raise DataError(
-                    f"{self.out / RECORDS}: the record of {task.name} changed during preparation; run prepare again."
-                )
-            shards.append(shard)
-        return shards
 
 
 def shard_tasks(split: str, items: Sequence[SourceItem]) -> Iterator[ShardTask]:

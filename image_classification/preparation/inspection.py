@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from image_classification.stores.encoded import FORMATS, open_image
+from image_classification.stores.encoded import decoding
 from image_classification.stores.store_format import SourceImage, SourceItem, UnusableImage
-from judging.ground.file_kind import other_kind
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -35,19 +34,13 @@ def first_lines(broken: Sequence[str], where: str = "") -> str:
 def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
     """Decode an image completely and find its kinds (`ImageManifest.findings`). Raises UnusableImage, with the item and
     Pillow's reason, if it cannot be decoded."""
-    from PIL import UnidentifiedImageError
-
     try:
-        with open_image(data) as image:
+        with decoding(data) as image:
             image.load()
             source_image = SourceImage(item, position, data, kinds_of(image), image)
             _ = source_image.rgb
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow's plug-ins raise anything on hostile bytes
-        reason = f"not {' or '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else str(error)
-        reason = other_kind(data) or reason
-        raise UnusableImage(f"{item.name}: {reason or type(error).__name__}") from None
+    except UnusableImage as error:
+        raise UnusableImage(f"{item.name}: {error}") from None
     return source_image
 
 

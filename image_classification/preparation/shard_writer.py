@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 from array import array
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import numpy as np
 from image_classification.preparation.formats import FORMATS
 from image_classification.preparation.inspection import CORRUPT, inspect
 from image_classification.stores.manifest import StoreConfig
-from image_classification.stores.sample_index import shard_name
 from image_classification.stores.store_format import FinishedShard, SourceItem, StoreFormat, UnusableImage
 from judging.ground.atomic_file import FileWriter, StoredFile
 from judging.ground.errors import DataError
@@ -42,15 +40,6 @@ class ShardTask:
         return sum(item.size for item in self.items)
 
 
-@dataclass(frozen=True)
-class ShardOutcome:
-    key: str
-    made: bool
-    """False if the shard was finished by an earlier run."""
-    broken: Sequence[str]
-    """Images that cannot be read or decoded, each with the reason."""
-
-
 class ShardWriter:
     """Function of a worker process that writes the shard of a task into `folder`."""
 
@@ -59,22 +48,23 @@ class ShardWriter:
         self.settings = replace(settings, evaluation_resizes=())  # implied by the name of the split
         self.format = FORMATS[settings.format]
 
-    def __call__(self, task: ShardTask) -> ShardOutcome:
-        """Write a shard unless it is finished; a shard with corrupt images is written only with `skip_broken`. Raises
-        DataError if an image cannot be read, or if the shard cannot be written."""
+    def __call__(self, task: ShardTask) -> tuple[FinishedShard, bool]:
+        """Return a shard that an earlier run finished, and False, or write it and return it, and True. A shard with
+        corrupt images is kept only if `skip_broken`. Raises DataError if an image cannot be read, or the shard not be
+        written."""
         key = self._key(task)
         shard = load_shard(self.folder, task.split, task.number, key)
         file = shard_file(self.format, task.split, task.number)
         path = self.folder / file
         if shard is not None and path.is_file() and path.stat().st_size == shard.stored.bytes:
-            return ShardOutcome(key, False, shard.broken)
+            return shard, False
         try:
             shard = self._write(task, file)
             if self.skip_broken or not shard.broken:
                 save_shard(self.folder, task.split, key, shard)
         except OSError as error:
             raise unwritable(path, error) from None
-        return ShardOutcome(key, True, shard.broken)
+        return shard, True
 
     def _key(self, task: ShardTask) -> str:
         parts = [RULES, asdict(self.settings), task.split, task.number, task.first]
@@ -134,7 +124,7 @@ def unwritable(path: Path, error: OSError) -> DataError:
 
 
 def shard_file(store_format: StoreFormat, split: str, number: int) -> str:
-    name = shard_name(split, number, store_format.suffix)
+    name = f"{split}/{number:05d}.{store_format.suffix}"
     return name if store_format.keeps_shards else f"{WORK}/{name}"
 
 

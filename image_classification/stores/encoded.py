@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +14,10 @@ from typing import TYPE_CHECKING
 from image_classification.stores import image_folder
 from image_classification.stores.manifest import MANIFEST, Format, read_manifest, require_split
 from image_classification.stores.sample_index import ROW, IndexedImages, SampleIndex, index_files, write_index
-from image_classification.stores.store_format import SourceItem, StoreFormat
+from image_classification.stores.store_format import SourceItem, StoreFormat, UnusableImage
 from judging.ground.atomic_file import check_size
 from judging.ground.errors import DataError
+from judging.ground.file_kind import other_kind
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -27,11 +30,20 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 """Of images. Pillow chooses a decoder by content, and the one of PostScript starts Ghostscript."""
 
 
-def open_image(data: bytes) -> Image.Image:
-    """Return the image with its header read, its pixels not yet; raise what Pillow's decoders do."""
-    from PIL import Image
+@contextmanager
+def decoding(data: bytes) -> Iterator[Image.Image]:
+    """Open an image, whose pixels are not yet read. Raises UnusableImage, with the reason, for what is raised within,
+    as Pillow's plug-ins raise anything on hostile bytes."""
+    from PIL import Image, UnidentifiedImageError
 
-    return Image.open(io.BytesIO(data), formats=FORMATS)
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            yield image
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = f"not {' or '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else str(error)
+        raise UnusableImage(other_kind(data) or reason or type(error).__name__) from None
 
 
 class FolderImages(IndexedImages):

@@ -187,7 +187,3 @@ def write_index(
 ) -> Mapping[str, StoredFile]:
     """Write the index of a split whose shards are files of the store; a `StoreFormat.finish`."""
     return index_of_shards(shards, columns).write(folder, split)
-
-
-def shard_name(split: str, number: int, suffix: str) -> str:
-    return f"{split}/{number:05d}.{suffix}"

@@ -1,22 +1,27 @@
-"""Small image data of one rank, comparison of batches, and the prefetching threads."""
+"""Small image data of one rank, batches of a loader and their comparison, and the prefetching threads."""
 
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from image_classification.batches import Batch, ImageBatches
-from image_classification.configs import imagenet_methods
+from image_classification.configs import imagenet_methods, synthetic_smoke
+from image_classification.loaders import registry
+from image_classification.loaders.loader import LoadedBatch, Loader
 from image_classification.settings import DataConfig, LoaderName
 from image_classification.stores.manifest import StoreConfig
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.methods import Stack, stack
 
 CPU = torch.device("cpu")
-PATIENCE = 10.0  # seconds
-ALONE = ProcessGroup(0, 1, 0, CPU)
 FOLDER = replace(
     imagenet_methods().data,
     train_size=16,
@@ -31,14 +36,45 @@ FOLDER = replace(
 LOADERS: dict[LoaderName, StoreConfig] = {
     "pillow": StoreConfig(format="jpeg"),
     "turbojpeg": StoreConfig(format="jpeg"),
-    "raw": StoreConfig(format="raw", size=24),
+    "raw": StoreConfig(format="raw", size=24, evaluation_resizes=(20, 256)),  # the store has 20 alone
     "ffcv": StoreConfig(format="beton"),
 }
 
 
-def data_of(config: DataConfig, folder: Path | None, rank: int, world_size: int, global_batch: int) -> ImageBatches:
-    """Return the batches of `rank`."""
-    return ImageBatches(config, folder, ProcessGroup(rank, world_size, rank, CPU), global_batch=global_batch, seed=1)
+def opened(name: LoaderName, folder: Path, *, train: bool = True, seed: int = 1, **changes: Any) -> Loader:
+    """Open the split of the store in `folder`, by default the one that the loader is tested with, with `changes` of
+    the data's settings."""
+    data = replace(FOLDER, **({"store": LOADERS[name]} | changes))
+    return registry.LOADERS[name].open(data, folder, CPU, train=train, seed=seed)
+
+
+def loaded(
+    name: LoaderName, folder: Path, parts: Sequence[Sequence[int]], size: int, *, epoch: int = 1, **options: Any
+) -> list[LoadedBatch]:
+    """Return the batches of `parts` of a loader that is opened with `options`."""
+    with closing(opened(name, folder, **options)) as loader:
+        return list(loader.batches([np.array(part, dtype=np.int64) for part in parts], epoch, size))
+
+
+def pixels(batch: LoadedBatch) -> NDArray[np.int64]:
+    """Return the finished images (n, size, size, 3)."""
+    images = batch.images if batch.finish is None else batch.finish(batch.images)
+    return images.permute(0, 2, 3, 1).numpy().astype(np.int64)
+
+
+def data_of(
+    data: DataConfig,
+    folder: Path | None = None,
+    *,
+    global_batch: int,
+    rank: int = 0,
+    world_size: int = 1,
+    epochs: int = 1,
+    methods: Stack | None = None,
+) -> ImageBatches:
+    """Return the batches of `rank` in a run of `epochs` epochs."""
+    config = replace(synthetic_smoke(), data=data, global_batch=global_batch, seed=1, max_epochs=epochs)
+    return ImageBatches(config, folder, ProcessGroup(rank, world_size, rank, CPU), methods or stack())
 
 
 def same(first: Sequence[Batch], second: Sequence[Batch]) -> bool:
@@ -56,7 +92,7 @@ def threads() -> list[threading.Thread]:
 
 def eventually(condition: Callable[[], bool]) -> None:
     """Wait until `condition` holds."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + 10.0
     while not condition():
         assert time.monotonic() < end, "did not happen"
         time.sleep(0.001)

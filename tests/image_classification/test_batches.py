@@ -1,6 +1,6 @@
 """Batches of one rank: exact counts, prefetching across epochs, and no thread left after closing."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,9 @@ from image_classification.configs import digits_baseline, synthetic_smoke
 from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
-from judging.ground.errors import DataError, UsageError
-from tests.image_classification.small_image_data import ALONE, CPU, FOLDER, LOADERS, data_of, eventually, same, threads
+from judging.ground.errors import UsageError
+from tests.image_classification.small_image_data import CPU, FOLDER, LOADERS, data_of, eventually, same, threads
+from timedrun.methods import ProgressiveResizing, Stack, stack
 from timedrun.training import sampling
 
 
@@ -26,7 +27,7 @@ def test_every_sample_is_trained_and_evaluated_once_over_all_ranks(world_size):
     whole = open_source(config, None, CPU, train=True, seed=1)
     seen, evaluated, counted = [], 0, 0
     for rank in range(world_size):
-        data = data_of(config, None, rank, world_size, global_batch=12)
+        data = data_of(config, rank=rank, world_size=world_size, global_batch=12)
         for batch in data.train(epoch=1):
             seen.append(batch.images)
             counted += batch.global_samples if rank == 0 else 0
@@ -40,18 +41,15 @@ def test_every_sample_is_trained_and_evaluated_once_over_all_ranks(world_size):
 class Recorded:
     """Loader of images with one value per sample that records its calls."""
 
-    def __init__(self, count: int = 20) -> None:
-        self.count, self.asked, self.made, self.closed = count, list[tuple[int, int]](), list[int](), 0
-        self.fail_in = -1
+    def __init__(self) -> None:
+        self.asked, self.made, self.closed = list[tuple[int, int]](), list[int](), 0
 
     def __len__(self) -> int:
-        return self.count
+        return 20
 
     def batches(self, parts: Sequence[sampling.Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
         self.asked.append((epoch, size))
         for part in parts:
-            if epoch == self.fail_in:
-                raise DataError(f"epoch {epoch}: cannot be read")
             self.made.append(epoch)
             values = torch.from_numpy(part).to(torch.uint8)
             yield LoadedBatch(values.view(-1, 1, 1, 1).expand(-1, 3, size, size).clone(), torch.from_numpy(part))
@@ -68,54 +66,32 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[bool, Recorded]:
     return loaders
 
 
-def recorded_data(prefetch: int = 2, last_epoch: int = 9, sizes: Callable[[int], int] | None = None) -> ImageBatches:
-    config = replace(FOLDER, prefetch=prefetch)
-    return ImageBatches(config, None, ALONE, global_batch=5, seed=1, size_at=sizes, last_epoch=last_epoch)
+def recorded_data(epochs: int = 9, methods: Stack | None = None) -> ImageBatches:
+    return data_of(replace(FOLDER, prefetch=2), global_batch=5, epochs=epochs, methods=methods)
 
 
 def test_the_next_epoch_is_prefetched_at_its_size_before_it_begins(recorded):
-    loader = recorded[True]
-    with recorded_data(sizes=lambda epoch: 8 + 4 * epoch) as opened:
+    loader, resizing = recorded[True], ProgressiveResizing(start=0.5, delay=0, finetune=0, increment=4, where="loader")
+    with recorded_data(3, stack(resizing)) as opened:
         assert loader.asked == []
-        assert [batch.images.shape[-1] for batch in opened.train(1)] == [12] * 4
+        assert [batch.images.shape[-1] for batch in opened.train(1)] == [8] * 4
         eventually(lambda: loader.made == [1] * 4 + [2] * 2)
         assert sum(len(batch.labels) for batch in opened.evaluation()) == 20
-        assert [batch.images.shape[-1] for batch in opened.train(2)] == [16] * 4
+        assert [batch.images.shape[-1] for batch in opened.train(2)] == [12] * 4
         eventually(lambda: loader.made == [1] * 4 + [2] * 4 + [3] * 2)
-    assert loader.asked == [(1, 12), (2, 16), (3, 20)]  # nothing was loaded twice
+    assert loader.asked == [(1, 8), (2, 12), (3, 16)]  # nothing was loaded twice
     assert recorded[False].asked == [(0, 16)]
     assert (loader.closed, recorded[False].closed) == (1, 1)
     assert threads() == []
 
 
 def test_no_epoch_after_the_last_is_prefetched(recorded):
-    with recorded_data(last_epoch=2) as opened:
+    with recorded_data(2) as opened:
         for epoch in (1, 2):
             list(opened.train(epoch))
         eventually(lambda: threads() == [])
         assert recorded[True].asked == [(1, 16), (2, 16)]
-
-
-def test_a_jump_to_another_epoch_or_step_drops_the_prefetched_batches(recorded):
-    with recorded_data() as opened:
-        first = list(opened.train(1))
-        assert same(list(opened.train(1, first_step=2)), first[2:])
-        fourth = list(opened.train(4))
-        assert not same(fourth, first)
-        assert len(threads()) == 1
-    assert [epoch for epoch, _ in recorded[True].asked if epoch in (1, 4)] == [1, 1, 4]
-
-
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_error_of_prefetching_is_raised_in_its_own_epoch(recorded, prefetch):
-    recorded[True].fail_in = 2
-    with recorded_data(prefetch) as opened:
-        assert len(list(opened.train(1))) == 4
-        for _ in range(2):  # also when asked again
-            with pytest.raises(DataError, match="epoch 2: cannot be read"):
-                list(opened.train(2))
-        assert len(list(opened.train(3))) == 4
-    assert threads() == []
+        assert len(list(opened.train(3))) == 4  # unless it is asked for
 
 
 def test_closing_ends_the_threads_of_unfinished_epochs_and_evaluations(recorded):
@@ -145,7 +121,9 @@ def test_methods_change_training_images_once_their_loader_has_finished_them(reco
             yield replace(batch, finish=lambda images: images[:, :, 1:, 1:] + 100)
 
     monkeypatch.setattr(Recorded, "batches", unfinished)
-    with ImageBatches(replace(FOLDER, prefetch=prefetch), None, ALONE, global_batch=5, seed=1, augment=augment) as data:
+    methods = stack()
+    monkeypatch.setattr(methods, "augment", augment)
+    with data_of(replace(FOLDER, prefetch=prefetch), global_batch=5, methods=methods) as data:
         for batch in data.train(3):
             values = (batch.labels + 150).to(torch.uint8).view(-1, 1, 1, 1)
             assert torch.equal(batch.images, data._normalize(values.expand(-1, 3, 15, 15)))
@@ -155,11 +133,12 @@ def test_methods_change_training_images_once_their_loader_has_finished_them(reco
 
 
 def test_images_in_memory_need_no_thread_and_have_one_size():
-    with data_of(replace(synthetic_smoke().data, synthetic_train=128), None, 0, 1, global_batch=64) as opened:
+    with data_of(replace(synthetic_smoke().data, synthetic_train=128), global_batch=64) as opened:
         for _ in opened.train(1):
             assert threads() == []
+    smaller = stack(ProgressiveResizing(start=0.5, where="loader"))
     with (
-        ImageBatches(digits_baseline().data, None, ALONE, global_batch=64, seed=1, size_at=lambda epoch: 4) as opened,
+        data_of(digits_baseline().data, global_batch=64, epochs=2, methods=smaller) as opened,
         pytest.raises(UsageError, match="have 8 px per side and cannot be loaded at 4"),
     ):
         list(opened.train(1))
@@ -175,7 +154,7 @@ def test_images_in_memory_are_the_windows_that_seed_epoch_and_sample_draw(mode, 
     kept = "constant" if mode == "black" else "reflect"
     padded = np.pad(stored.images.numpy(), ((0, 0), (0, 0), (2, 2), (2, 2)), mode=kept)
     for rank in range(world_size):
-        data = data_of(config, None, rank, world_size, global_batch=9)  # the last step has 2 samples
+        data = data_of(config, rank=rank, world_size=world_size, global_batch=9)  # the last step has 2 samples
         for epoch, first in ((1, 0), (2, 1)):
             order = sampling.epoch_order(20, 1, epoch)
             for step, batch in enumerate(data.train(epoch, first), first):
@@ -192,7 +171,7 @@ def test_images_in_memory_are_the_windows_that_seed_epoch_and_sample_draw(mode, 
 
 
 def test_normalized_images_equal_the_formula_and_keep_their_memory_format():
-    with data_of(synthetic_smoke().data, None, 0, 1, global_batch=64) as opened:
+    with data_of(synthetic_smoke().data, global_batch=64) as opened:
         images = torch.randint(0, 256, (4, 3, 5, 5), dtype=torch.uint8).to(memory_format=torch.channels_last)
         normalised = opened._normalize(images)
     assert normalised.is_contiguous(memory_format=torch.channels_last)
@@ -212,7 +191,7 @@ def test_a_stored_epoch_is_entered_at_any_step(prepared, stored, prefetch):
     config, folder = replace(stored, prefetch=prefetch), prepared[stored.store.format]
 
     def opened() -> ImageBatches:
-        return ImageBatches(config, folder, ALONE, global_batch=6, seed=1, last_epoch=3)
+        return data_of(config, folder, global_batch=6, epochs=3)
 
     with opened() as continuous:
         epochs = {epoch: list(continuous.train(epoch)) for epoch in (1, 2, 3)}
@@ -228,7 +207,7 @@ def test_a_stored_epoch_is_entered_at_any_step(prepared, stored, prefetch):
 
 def test_every_loader_mirrors_the_images_that_alternate(prepared, stored):
     def images(flip: Flip, epoch: int) -> torch.Tensor:
-        with data_of(replace(stored, flip=flip), prepared[stored.store.format], 0, 1, global_batch=29) as data:
+        with data_of(replace(stored, flip=flip), prepared[stored.store.format], global_batch=29) as data:
             return next(data.train(epoch)).images
 
     for epoch in (1, 2):

@@ -22,25 +22,14 @@ from tests.image_classification.small_image_data import FOLDER, LOADERS
 from timedrun.config import dump, load
 from timedrun.methods import ProgressiveResizing
 
+LOADED_SMALL = ProgressiveResizing(where="loader")
+RAW, JPEG_9 = StoreConfig(format="raw", size=9), StoreConfig(format="jpeg", size=9)
+
 
 @pytest.mark.parametrize("store", [LOADERS["raw"], LOADERS["pillow"], StoreConfig()], ids=lambda store: store.format)
 def test_facts_of_a_store_come_from_its_manifest(prepared, store):
     known = facts(replace(FOLDER, store=store), prepared[store.format])
     assert (known.train_samples, known.eval_samples, known.classes, known.channels) == (29, 6, 2, 3)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda c: replace(c, model=replace(c.model, classes=3)), "10 classes, but the model has 3"),
-        (lambda c: replace(c, model=replace(c.model, channels=1)), "3 channels, the model 1"),
-        (lambda c: replace(c, global_batch=1024), "exceeds the 512 training samples"),
-        (lambda c: replace(c, data=replace(c.data, source="cifar10")), "needs a data folder"),
-        (lambda c: replace(c, data=replace(c.data, synthetic_eval=3)), "3 evaluation images cannot be divided over 4"),
-    ],
-)
-def test_a_config_that_does_not_fit_its_data_is_refused(change, words):
-    assert any(words in failure for failure in preflight(change(configs.synthetic_smoke()), None, 4))
 
 
 def test_preflight_of_stored_images_reports_every_fault_once(prepared):
@@ -60,7 +49,7 @@ def test_preflight_of_stored_images_reports_every_fault_once(prepared):
     assert any("needs a data folder" in line for line in preflight(wrong, None, 1))
 
 
-def test_the_run_info_names_loader_store_and_order():
+def test_the_run_info_names_loader_store_and_order(monkeypatch):
     data = replace(configs.imagenet_baseline().data, workers=4)
     assert data_info(data) == {
         keys.DATA_LOADER: "turbojpeg",
@@ -71,6 +60,9 @@ def test_the_run_info_names_loader_store_and_order():
     }
     quasi = data_info(replace(configs.digits_methods().data, order="quasi_random"))
     assert quasi == {keys.DATA_LOADER: "memory", keys.DATA_ORDER: "quasi_random, 64 blocks of 256 samples"}
+    for scripted, words in ((True, "raw"), (False, "raw, not scripted")):
+        monkeypatch.setattr(crop_kernel, "SCRIPTED", scripted)
+        assert data_info(replace(data, loader="raw"))[keys.DATA_LOADER] == words
 
 
 def test_workers_are_the_cores_of_a_rank_less_one(monkeypatch):
@@ -83,49 +75,42 @@ def test_workers_are_the_cores_of_a_rank_less_one(monkeypatch):
     assert data.workers_here == 1 and replace(data, workers=0).workers_here == 0
 
 
-def test_the_run_info_says_if_raw_crops_are_not_scripted(monkeypatch):
-    config = replace(FOLDER, loader="raw", store=StoreConfig(format="raw", size=24))
-    monkeypatch.setattr(crop_kernel, "SCRIPTED", True)
-    assert data_info(config)[keys.DATA_LOADER] == "raw"
-    monkeypatch.setattr(crop_kernel, "SCRIPTED", False)
-    assert data_info(config)[keys.DATA_LOADER] == "raw, not scripted"
-
-
 def test_no_config_has_an_unused_setting_and_a_former_default_is_accepted_in_a_recorded_one():
     for name in ("imagenet_baseline", "imagenet_methods", "digits_methods", "synthetic_smoke"):
         assert unused_settings(getattr(configs, name)().data) == []
     assert unused_settings(replace(configs.digits_methods().data, workers=4)) == []
     assert unused_settings(replace(configs.digits_methods().data, workers=2)) != []
-
-
-JPEG_9 = StoreConfig(format="jpeg", size=9)
+    assert preflight(replace(configs.digits_methods(), methods=(ProgressiveResizing(),)), None, 1) == []
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("digits", {"loader": "ffcv", "prefetch": 9}, "data.loader (leave it at 'pillow'), data.prefetch (leave"),
-        ("digits", {"store": StoreConfig(format="raw", size=9)}, "data.store.format (leave it at 'folder'), data"),
-        ("digits", {"synthetic_train": 4}, "data.synthetic_train (leave it at 0)"),
-        ("digits", {"train_size": 16}, "digits has images of 8 px"),
-        ("imagenet", {"padding": 4}, "data.padding (leave it at 0)"),
-        ("imagenet", {"order_block": 8}, "order random: data.order_block (leave it at 256)"),
-        ("imagenet", {"store": JPEG_9}, "format jpeg and order random: data.store.size"),
-        ("imagenet", {"order": "quasi_random", "order_window": 0}, "at least 1"),
-        ("imagenet", {"prefetch": -1}, "0 or more"),
+        ("synthetic_smoke", {"model": {"classes": 3}}, "10 classes, but the model has 3"),
+        ("synthetic_smoke", {"model": {"channels": 1}}, "3 channels, the model 1"),
+        ("synthetic_smoke", {"global_batch": 1024}, "exceeds the 512 training samples"),
+        ("synthetic_smoke", {"data": {"source": "cifar10"}}, "needs a data folder"),
+        ("synthetic_smoke", {"data": {"synthetic_eval": 3}}, "3 evaluation images cannot be divided over 4"),
+        ("digits_methods", {"data": {"loader": "ffcv", "prefetch": 9}}, "data.loader (leave it at 'pillow'), data."),
+        ("digits_methods", {"data": {"store": RAW}}, "data.store.format (leave it at 'folder'), data"),
+        ("digits_methods", {"data": {"synthetic_train": 4}}, "data.synthetic_train (leave it at 0)"),
+        ("digits_methods", {"data": {"train_size": 16}}, "digits has images of 8 px"),
+        ("digits_methods", {"methods": (LOADED_SMALL,)}, "--methods.progressive-resizing.where batch"),
+        ("imagenet_methods", {"data": {"padding": 4}}, "data.padding (leave it at 0)"),
+        ("imagenet_methods", {"data": {"order_block": 8}}, "order random: data.order_block (leave it at 256)"),
+        ("imagenet_methods", {"data": {"store": JPEG_9}}, "format jpeg and order random: data.store.size"),
+        ("imagenet_methods", {"data": {"order": "quasi_random", "order_window": 0}}, "at least 1"),
+        ("imagenet_methods", {"data": {"prefetch": -1}}, "0 or more"),
     ],
 )
-def test_an_unused_or_impossible_setting_is_refused(name, changes, words):
-    config = getattr(configs, f"{name}_methods")()
-    problems = preflight(replace(config, data=replace(config.data, **changes)), None, 1)
+def test_a_config_that_does_not_fit_its_data_or_has_an_unused_setting_is_refused(name, changes, words):
+    config = getattr(configs, name)()
+    changed = {
+        key: replace(getattr(config, key), **value) if isinstance(value, dict) else value
+        for key, value in changes.items()
+    }
+    problems = preflight(replace(config, **changed), None, 4)
     assert sum(words in problem for problem in problems) == 1, problems
-
-
-def test_progressive_resizing_in_the_loader_is_refused_for_images_in_memory():
-    method = ProgressiveResizing(where="loader")
-    found = preflight(replace(configs.digits_methods(), methods=(method,)), None, 1)
-    assert [line for line in found if "--methods.progressive-resizing.where batch" in line]
-    assert preflight(replace(configs.digits_methods(), methods=(ProgressiveResizing(),)), None, 1) == []
 
 
 def test_a_recorded_config_that_reads_ahead_is_refused():

@@ -3,7 +3,6 @@
 import math
 import os
 import shutil
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,8 +17,8 @@ from image_classification.stores.manifest import StoreConfig
 from judging.ground.errors import DataError
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from tests.image_classification.small_image_data import FOLDER
-from tests.one_rank import ALONE, stopped, trained
+from tests.image_classification.small_image_data import FOLDER, data_of, threads
+from tests.one_rank import ALONE, recorded_losses, stopped, trained
 from timedrun import methods
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.recipes import RECIPES
@@ -34,48 +33,33 @@ def parts_of(config: configs.ImageRunConfig) -> Parts:
     return build(config, ALONE, declared(config.data), torch.device("meta"))
 
 
-class Steps:
-    """Record image size and loss of every step of a test's runs."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sizes, self.losses = list[int](), list[float]()
-        self.at_step: Callable[[TimedRun], None] = lambda run: None
-        step_done: Callable[..., None] = TimedRun.step_done
-        train_batches = batches.ImageBatches.train
-
-        def recorded(run: TimedRun, samples: int, loss: torch.Tensor) -> None:
-            self.losses.append(float(loss))
-            self.at_step(run)
-            step_done(run, samples, loss)
-
-        def seen(opened: batches.ImageBatches, epoch: int, first_step: int = 0) -> Any:
-            for batch in train_batches(opened, epoch, first_step):
-                self.sizes.append(batch.images.shape[-1])
-                yield batch
-
-        monkeypatch.setattr(TimedRun, "step_done", recorded)
-        monkeypatch.setattr(batches.ImageBatches, "train", seen)
+@pytest.fixture
+def losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The loss of every step of the test's runs."""
+    return recorded_losses(monkeypatch)
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
-    return Steps(monkeypatch)
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The image size of every step."""
+    seen, train_batches = list[int](), batches.ImageBatches.train
+
+    def batches_of(opened: batches.ImageBatches, epoch: int, first_step: int = 0) -> Any:
+        for batch in train_batches(opened, epoch, first_step):
+            seen.append(batch.images.shape[-1])
+            yield batch
+
+    monkeypatch.setattr(batches.ImageBatches, "train", batches_of)
+    return seen
 
 
-def losses_of(config: configs.ImageRunConfig, steps: Steps) -> list[float]:
-    """Return the loss of every training step of a run."""
-    steps.losses = []
-    trained(config)
-    return steps.losses
-
-
-def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(steps):
+def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(losses):
     base = configs.synthetic_smoke()
     data, evaluation = replace(base.data, synthetic_train=192), replace(base.evaluation, target=0.99)
     config = replace(base, data=data, evaluation=evaluation)
-    without = losses_of(replace(config, warm_up_steps=0), steps)
-    assert len(without) == 6
-    assert without == losses_of(replace(config, warm_up_steps=3), steps)
+    for warm_up_steps in (0, 3):
+        trained(replace(config, warm_up_steps=warm_up_steps))
+    assert len(losses) == 12 and losses[:6] == losses[6:]
 
 
 def test_run_start_is_on_disk_before_the_data_are_opened(tmp_path, monkeypatch):
@@ -91,21 +75,21 @@ def test_run_start_is_on_disk_before_the_data_are_opened(tmp_path, monkeypatch):
     assert record.read(path).status == keys.ABORTED
 
 
-def test_accumulation_gives_the_gradients_of_the_whole_batch(steps, monkeypatch):
+def test_accumulation_gives_the_gradients_of_the_whole_batch(losses, monkeypatch):
     base = configs.synthetic_smoke()
     # Batch norm sees the micro-batch, so that only a network without its noise can be compared to the last digit.
     model = replace(base.model, initialisation="kaiming")
     data, evaluation = replace(base.data, synthetic_train=192), replace(base.evaluation, target=0.99)
     config = replace(base, model=model, data=data, methods=(), evaluation=evaluation)
     monkeypatch.setattr(torch.nn, "BatchNorm2d", torch.nn.InstanceNorm2d)
-    whole = losses_of(config, steps)
-    parts = losses_of(replace(config, micro_batch=24), steps)
-    assert parts == pytest.approx(whole, rel=1e-4)
+    trained(config)
+    trained(replace(config, micro_batch=24))
+    assert len(losses) == 12 and losses[:6] == pytest.approx(losses[6:], rel=1e-4)
 
 
 def test_accuracy_counts_every_image_once_and_an_evaluation_that_misses_some_is_an_error():
     config = replace(configs.synthetic_smoke().data, synthetic_eval=101, eval_batch=7)
-    opened = batches.ImageBatches(config, None, ALONE, global_batch=64, seed=1)
+    opened = data_of(config, global_batch=64)
     labels = torch.cat([batch.labels for batch in opened.evaluation()])
     precision = Precision("fp32", ALONE.device)
 
@@ -200,36 +184,35 @@ def stored(**changes: Any) -> configs.ImageRunConfig:
     )
 
 
-def no_thread_is_left() -> bool:
-    return not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
-
-
-def test_images_are_decoded_at_their_epochs_size(prepared, tmp_path, steps):
+def test_images_are_decoded_at_their_epochs_size(prepared, tmp_path, sizes):
     config = stored()
     trained(config, RunLog(tmp_path / "result_0.txt"), data_folder=prepared["jpeg"])
     expected = RESIZING.sizes(16, [config.progress(epoch) for epoch in range(1, 6)])
-    assert steps.sizes == [size for size in expected for _ in range(4)]
-    assert len(set(steps.sizes)) == 3
+    assert sizes == [size for size in expected for _ in range(4)]
+    assert len(set(sizes)) == 3
     log = record.read(tmp_path / "result_0.txt")
     logged = [log.value(key) for key in (keys.DATA_LOADER, keys.DATA_STORE, keys.DATA_PREFETCH)]
     assert logged == ["pillow", "jpeg, original size", 2]
-    assert no_thread_is_left()
+    assert threads() == []
 
 
-def test_a_store_cut_in_training_aborts_the_run(prepared, tmp_path, steps):
+def test_a_store_cut_in_training_aborts_the_run(prepared, tmp_path, losses, monkeypatch):
     folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
     (shard,) = (folder / "train").glob("*.jpegs")
 
-    def at_step(run: TimedRun) -> None:
-        if len(steps.losses) == 3:
+    step_done: Callable[..., None] = TimedRun.step_done
+
+    def cut(run: TimedRun, *arguments: Any) -> None:
+        step_done(run, *arguments)
+        if len(losses) == 3:
             os.truncate(shard, 100)
 
-    steps.at_step = at_step
+    monkeypatch.setattr(TimedRun, "step_done", cut)
     with pytest.raises(DataError, match=shard.name):
         trained(stored(), RunLog(tmp_path / "result_0.txt"), data_folder=folder)
     assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
     assert shard.name in str(record.read(tmp_path / "result_0.txt").stopped)
-    assert no_thread_is_left()
+    assert threads() == []
 
 
 def test_warm_up_sees_and_augments_every_size_that_is_loaded():
@@ -251,7 +234,7 @@ def test_warm_up_sees_and_augments_every_size_that_is_loaded():
 
 
 @pytest.mark.parametrize("name", ["cifar10_94_baseline", "cifar10_94_methods"])
-def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder, steps, name, monkeypatch):
+def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder, losses, sizes, name, monkeypatch):
     unfolded: list[int] = []
     count = train.unfold_weight_gradients
     monkeypatch.setattr(train, "unfold_weight_gradients", lambda model: unfolded.append(count(model)))
@@ -260,7 +243,7 @@ def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder, steps, name, mo
     small = replace(config, data=replace(config.data, eval_batch=8), precision=precision, warm_up_steps=1)
     run = trained(small, data_folder=cifar_folder, check_every=1)
     assert run.outcome is Outcome.BUDGET_SPENT
-    assert steps.sizes == [32] and math.isfinite(steps.losses[0])
+    assert sizes == [32] and math.isfinite(losses[0])
     assert len(unfolded) == 1 and unfolded[0] > 0
 
 
@@ -273,11 +256,6 @@ def test_digits_methods_reach_their_target(tmp_path):
     assert log.final_quality is not None
     assert log.final_quality >= config.evaluation.target
     assert log.value(keys.EVAL_SAMPLES) == 900
-
-
-def config_of(name: str) -> configs.ImageRunConfig:
-    config: configs.ImageRunConfig = getattr(configs, f"imagenet_{name}")()
-    return config
 
 
 def recipe_run(config: configs.ImageRunConfig) -> configs.ImageRunConfig:
@@ -298,16 +276,16 @@ def recipe_run(config: configs.ImageRunConfig) -> configs.ImageRunConfig:
 
 
 @pytest.mark.parametrize("name", [*RECIPES][2:])  # the hot recipe has the methods of the two before it
-def test_a_recipe_resumes_to_its_losses(name, prepared, tmp_path, steps):
-    config, folder = recipe_run(config_of(name)), prepared["jpeg"]
+def test_a_recipe_resumes_to_its_losses(name, prepared, tmp_path, losses):
+    config, folder = recipe_run(getattr(configs, f"imagenet_{name}")()), prepared["jpeg"]
     assert not preflight(config, folder, 1)
     trained(config, data_folder=folder)
     trained(config, data_folder=folder, resume_from=stopped(config, 2, tmp_path, data_folder=folder))
-    assert len(steps.losses) == 12 and steps.losses[6:] == steps.losses[:6]
+    assert len(losses) == 12 and losses[6:] == losses[:6]
 
 
 def test_a_budget_out_of_range_is_refused_before_the_run(prepared):
-    config = replace(recipe_run(config_of("mild")), schedule=replace(config_of("mild").schedule, scale=1.0))
+    config = replace(recipe_run(configs.imagenet_mild()), schedule=replace(configs.imagenet_mild().schedule, scale=1.0))
     (problem,) = preflight(config, prepared["jpeg"], 1)
     assert "mild is meant for 9 to 66 epochs, not for 90" in problem and "--recipe none" in problem
     assert not preflight(replace(config, recipe="none"), prepared["jpeg"], 1)
@@ -335,5 +313,5 @@ def test_a_ramp_by_steps_is_warmed_up_at_every_size_and_needs_a_loader_that_foll
     places = [(epoch, step) for epoch, step, _ in warm_up.train_batches(config, parts_of(config), ALONE)]
     sizes = [resizing.sizes(16, [config.progress(epoch, step / 8)])[0] for epoch, step in places]
     assert sizes == list(range(8, 17))
-    loader = replace(config, methods=(replace(resizing, where="loader"),), data=config_of("mild").data)
+    loader = replace(config, methods=(replace(resizing, where="loader"),), data=configs.imagenet_mild().data)
     assert any("progress_unit step: a loader decodes" in problem for problem in preflight(loader, None, 1))

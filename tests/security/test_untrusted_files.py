@@ -16,7 +16,7 @@ from image_classification.loaders import crop_kernel
 from image_classification.stores import manifest as image_manifest
 from image_classification.stores.beton import BetonImages
 from image_classification.stores.encoded import FolderImages, JpegShards
-from image_classification.stores.image_folder import INDEX, make_index, read_index, write_index
+from image_classification.stores.image_folder import INDEX, read_index
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.raw import RawImages
 from image_classification.stores.sample_index import index_files
@@ -29,7 +29,7 @@ from language_model.gpt import tokens
 from language_model.text import store as text_store
 from language_model.text.store import RaggedStore
 from language_model.text.synthetic_store import write_synthetic_store
-from tests.image_classification.stores.small_stores import NEEDS_FFCV, given, make_store
+from tests.image_classification.small_stores import NEEDS_FFCV, given, indexed, make_store
 from tests.security.hostile_logs import write_log
 from timedrun.submission.reproduction.claims import ClaimError, packages
 from timedrun.submission.reproduction.reproduce import reproduce
@@ -43,11 +43,7 @@ def test_a_pipe_among_images_is_not_waited_for_and_an_image_that_grew_without_en
     with pytest.raises(DataError):
         SourceItem("train/a/x.jpeg", 0, str(tmp_path / "x.jpeg"), 10).read()
     folder = tmp_path / "images"
-    for image in (*given([(20, 24)]), *given([(20, 24)], "val")):
-        file = folder / image.name
-        file.parent.mkdir(parents=True)
-        file.write_bytes(image.data)
-    write_index(make_index(folder, []), folder)
+    indexed(folder, given([(20, 24)]))
     images = FolderImages(folder, "train")
     path = Path(images.describe(0))
     path.unlink()
@@ -141,7 +137,7 @@ SIZES = [(side, size) for side in SIDES for size in (0, (1 << 32) - 1)]
 @pytest.mark.parametrize("kind", ["raw", "jpeg", pytest.param("beton", marks=NEEDS_FFCV)])
 def test_a_table_that_points_out_of_its_files_or_has_impossible_sizes_is_refused(kind, tmp_path):
     settings, open_store = STORES[kind]
-    made = make_store(tmp_path, settings, {"train": given([(20, 24), (30, 20), (16, 16), (40, 18)])})
+    made = make_store(tmp_path, settings, given([(20, 24), (30, 20), (16, 16), (40, 18)]))
     rows = np.load(tmp_path / index_files("train")[0])
     for column, value in [*OUTSIDE, ("shard", 1 << 31), *(SIZES if kind != "jpeg" else [])]:
         changed = rows.copy()
@@ -154,7 +150,7 @@ def test_a_table_that_points_out_of_its_files_or_has_impossible_sizes_is_refused
 def test_sizes_whose_product_passes_64_bits_are_refused(tmp_path):
     tall, wide, size = (1 << 32) - 1, 1_431_655_766, (1 << 32) - 2
     assert tall * wide * 3 == (1 << 64) + size
-    made = make_store(tmp_path, STORES["raw"][0], {"train": given([(20, 24)])})
+    made = make_store(tmp_path, STORES["raw"][0], given([(20, 24)]))
     rows = np.load(tmp_path / index_files("train")[0])
     rows["height"], rows["width"], rows["bytes"] = tall, wide, size
     os.truncate(tmp_path / "train" / "00000.rgb", size)  # a hole
@@ -173,7 +169,7 @@ def test_crops_outside_a_shard_are_an_error_and_no_memory_of_others():
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../x", "", "a\nb"])
 def test_no_manifest_of_a_store_names_files_outside_it(name, tmp_path):
     images = tmp_path / "images"
-    made = make_store(images, STORES["jpeg"][0], {"train": given([(20, 24)])})
+    made = make_store(images, STORES["jpeg"][0], given([(20, 24)]))
     hostile = replace(made, files={**made.files, name: StoredFile(bytes=1, sha256="0" * 64)})
     (images / image_manifest.MANIFEST).write_text(hostile.to_json())
     with pytest.raises(DataError, match="no file of the store|outside the store"):
@@ -202,7 +198,7 @@ def test_an_index_that_announces_more_than_it_has_or_is_an_archive_is_refused(tm
 
 
 def test_a_table_of_images_that_is_an_archive_or_holds_objects_is_refused(tmp_path):
-    made = make_store(tmp_path, STORES["jpeg"][0], {"train": given([(20, 24)])})
+    made = make_store(tmp_path, STORES["jpeg"][0], given([(20, 24)]))
     for content in not_tables():
         write_table(tmp_path, made, content)
         with pytest.raises(DataError, match="not an index"):

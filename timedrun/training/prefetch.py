@@ -104,15 +104,22 @@ class StepBatches(Generic[BatchT]):
     that thread would take its time from the training step.
     """
 
-    def __init__(self, make: Callable[[int], BatchT], device: torch.device, ahead: int | None = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[Any], BatchT],
+        device: torch.device,
+        ahead: int | None = None,
+        load: Callable[[int], Iterator[Any]] = itertools.count,
+    ) -> None:
         """
         Args:
             make: returns the batch of a step (from 0) on `device`.
             ahead: batches to keep ready; None: `STEPS_AHEAD` on a GPU, none elsewhere.
+            load: returns what `make` is given for a step and for those after it; by default their numbers.
         """
-        self._make, self._device = make, device
+        self._make, self._device, self._load = make, device, load
         self._depth = (STEPS_AHEAD if device.type == "cuda" else 0) if ahead is None else ahead
-        self._ahead: Prefetched[int, BatchT] | None = None
+        self._ahead: Prefetched[Any, BatchT] | None = None
         self._next = 0  # step of the next batch of `_ahead`
 
     def starting(self, first: int) -> Iterator[BatchT]:
@@ -123,7 +130,7 @@ class StepBatches(Generic[BatchT]):
         for step in itertools.count(first):
             if self._ahead is None or self._next != step:
                 self.close()
-                self._ahead = Prefetched(itertools.count(step), self._make, self._device, self._depth)
+                self._ahead = Prefetched(self._load(step), self._make, self._device, self._depth)
             try:
                 batch = next(self._ahead)
             except BaseException:

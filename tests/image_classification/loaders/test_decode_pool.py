@@ -117,11 +117,11 @@ def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(thre
 
 def test_close_ends_the_threads_and_may_be_called_twice():
     before = set(threading.enumerate())
-    threads = DecodePool(4, CPU)
-    assert len(set(threading.enumerate()) - before) == 4
-    next(iter(threads.images(_parts(9), LABELS, 5, _numbers)))
-    threads.close()
-    threads.close()
+    pool = DecodePool(2, CPU, slice_size=4)
+    next(pool.images(_parts(9), LABELS, 5, _numbers))
+    assert set(threading.enumerate()) > before
+    pool.close()
+    pool.close()
     assert set(threading.enumerate()) <= before
 
 

@@ -1,9 +1,11 @@
-"""Loader registry: the stores that each loader reads, and all problems reported at once before an image is read."""
+"""Loaders by name: the reference's images of every store, the same batches again, and all problems at once before an
+image is read."""
 
 import importlib.util
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,23 +19,34 @@ from image_classification.loaders import crop_kernel, ffcv_loader
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import LoaderName
+from image_classification.stores.encoded import open_encoded
 from image_classification.stores.manifest import FORMAT_SETTINGS, MANIFEST, Format, StoreConfig
 from judging.ground.errors import DataError, UsageError
-from tests.image_classification.small_image_data import CPU, FOLDER
-from tests.image_classification.small_image_data import LOADERS as LOADER_STORES
-from timedrun.training.sampling import Indices
+from tests.image_classification import small_image_data
+from tests.image_classification.small_image_data import loaded, opened, pixels
+from tests.image_classification.small_stores import (
+    CLASSES,
+    FOLDER,
+    JPEG,
+    NEEDS_FFCV,
+    encoded,
+    indexed,
+    make_store,
+    photographs,
+    smooth,
+)
 
-JPEG, RAW = StoreConfig(format="jpeg"), StoreConfig(format="raw", size=24)
-PAIRS = [*LOADER_STORES.items(), *((name, StoreConfig()) for name in ("pillow", "turbojpeg"))]
+PHOTOGRAPHS = photographs(40)
+RAW_SQUARE, RAW_SHORT = (
+    StoreConfig(format="raw", size=48, shape=shape, evaluation_resizes=(72,)) for shape in ("square", "short_side")
+)
+BETON, BETON_JPEG, BETON_SMALL = (
+    StoreConfig(format="beton", size=size, jpeg_share=share) for size, share in ((0, 0.0), (0, 1.0), (90, 0.5))
+)
 
 
 def problems(loader: LoaderName, store: StoreConfig, folder: Path | None, *, eval_size: int = 16) -> list[str]:
-    return LOADERS[loader].problems(replace(FOLDER, store=store, eval_size=eval_size), folder)
-
-
-def opened(loader, store, folder, *, train=True, seed=1, workers=0):
-    config = replace(FOLDER, store=store, workers=workers)
-    return LOADERS[loader].open(config, folder, CPU, train=train, seed=seed)
+    return LOADERS[loader].problems(replace(small_image_data.FOLDER, store=store, eval_size=eval_size), folder)
 
 
 def test_every_loader_name_and_every_format_is_registered():
@@ -42,39 +55,102 @@ def test_every_loader_name_and_every_format_is_registered():
     assert set(FORMAT_SETTINGS) == set(get_args(Format))
 
 
-@pytest.mark.parametrize("name, store", PAIRS, ids=lambda value: getattr(value, "format", value))
-@pytest.mark.parametrize("train", [True, False])
-def test_a_loader_opens_splits(prepared, name, store, train):
-    if reason := LOADERS[name].unavailable():
-        pytest.skip(reason)
-    assert problems(name, store, prepared[store.format]) == []
-    with closing(opened(name, store, prepared[store.format], train=train)) as loader:
-        assert len(loader) == (29 if train else 6)
-        (batch,) = loader.batches([np.array([4, 1])], epoch=1, size=16)
-        assert (batch.images.dtype, batch.labels.dtype) == (torch.uint8, torch.int64)
-        assert batch.labels.tolist() == ([0, 0] if train else [1, 0])
-        assert batch.images.shape == (2, 3, 16, 16)
+@pytest.fixture(scope="module")
+def store_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[StoreConfig], Path]:
+    """Return the store of the photographs with these settings, made once, in the order of the folder's index."""
+    made: dict[StoreConfig, Path] = {}
+
+    def stored(settings: StoreConfig) -> Path:
+        if settings not in made:
+            made[settings] = tmp_path_factory.mktemp(settings.format)
+            if settings.format == "folder":
+                indexed(made[settings], PHOTOGRAPHS)
+            else:
+                make_store(made[settings], settings, PHOTOGRAPHS, per_shard=15)
+        return made[settings]
+
+    return stored
+
+
+@pytest.mark.parametrize(
+    ("name", "store", "train", "size", "most", "mean"),
+    [
+        ("pillow", JPEG, True, 120, 0, 0),
+        ("pillow", JPEG, False, 64, 0, 0),
+        ("turbojpeg", FOLDER, True, 120, 2, 0.5),  # crops that are decoded whole
+        ("turbojpeg", FOLDER, False, 64, 2, 0.5),
+        ("turbojpeg", JPEG, True, 120, 2, 0.5),
+        ("raw", RAW_SHORT, False, 64, 0, 0),
+        ("raw", RAW_SQUARE, False, 33, 0, 0),
+        # FFCV has another filter: it is compared on the smooth images.
+        pytest.param("ffcv", BETON, True, 64, 30, 5, marks=NEEDS_FFCV),
+        pytest.param("ffcv", BETON, False, 64, 30, 5, marks=NEEDS_FFCV),
+        pytest.param("ffcv", BETON_JPEG, True, 64, 60, 7, marks=NEEDS_FFCV),
+        pytest.param("ffcv", BETON_JPEG, False, 64, 60, 7, marks=NEEDS_FFCV),
+        pytest.param("ffcv", BETON_SMALL, True, 40, 60, 7, marks=NEEDS_FFCV),  # made smaller when it was stored
+    ],
+    ids=lambda value: getattr(value, "format", None),
+)
+def test_every_loader_has_the_references_image_of_every_store(store_of, name, store, train, size, most, mean):
+    samples = [number for number, path in enumerate(sorted(PHOTOGRAPHS)) if name != "ffcv" or "/ant/" in path]
+    options = {"train": train, "eval_resize": 72, "eval_size": size if not train else 16, "seed": 3}
+    parts = [samples[:7], samples[7:]]
+    ours = loaded(name, store_of(store), parts, size, store=store, workers=2, **options)
+    theirs = loaded("pillow", store_of(FOLDER), parts, size, store=FOLDER, **options)
+    for batch, reference in zip(ours, theirs, strict=True):
+        assert batch.labels.tolist() == reference.labels.tolist()
+        difference = np.abs(pixels(batch) - pixels(reference))
+        assert difference.max() <= most
+        assert difference.mean((1, 2, 3)).max() <= mean
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", LOADER_STORES)
+@pytest.mark.parametrize("name", small_image_data.LOADERS)
 def test_a_batch_depends_on_seed_epoch_and_samples_alone(prepared, name):
     if reason := LOADERS[name].unavailable():
         pytest.skip(reason)
 
-    def loaded(parts: list[Indices], *, epoch: int = 2, **options: int) -> list[LoadedBatch]:
-        with closing(opened(name, store, prepared[store.format], **options)) as loader:
-            list(loader.batches([np.arange(29)], 1, 16))
-            return list(loader.batches(parts, epoch, 24))
+    def batches(parts: list[list[int]], *, epoch: int = 2, **options: int) -> list[LoadedBatch]:
+        return loaded(name, prepared[small_image_data.LOADERS[name].format], parts, 24, epoch=epoch, **options)
 
-    store, parts = LOADER_STORES[name], [np.array([3, 28, 3]), np.arange(20), np.array([7])]
+    parts = [[3, 28, 3], [*range(20)], [7]]
     before = torch.get_rng_state()
-    batches = loaded(parts)
-    for batch, same in zip(batches, reversed(loaded(parts[::-1], workers=2)), strict=True):
+    first = batches(parts)
+    for batch, same in zip(first, reversed(batches(parts[::-1], workers=2)), strict=True):
         assert torch.equal(batch.images, same.images) and torch.equal(batch.labels, same.labels)
+        assert (batch.images.dtype, batch.labels.dtype) == (torch.uint8, torch.int64)
     for change in ({"seed": 2}, {"epoch": 3}):
-        assert not torch.equal(loaded(parts, **change)[0].images, batches[0].images)
+        assert not torch.equal(batches(parts, **change)[0].images, first[0].images)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+JPEG_FILE = encoded(smooth(60, 80))
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize(
+    "name, store", [("pillow", FOLDER), ("turbojpeg", FOLDER), ("pillow", JPEG), ("turbojpeg", JPEG)]
+)
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.95])
+def test_a_damaged_image_is_named_and_the_loader_stays_usable(tmp_path, name, store, share, train):
+    data = JPEG_FILE[: int(share * len(JPEG_FILE))]
+    files = {f"train/{CLASSES[number % 2]}/{number}.jpg": JPEG_FILE for number in range(9)}
+    if store == FOLDER:
+        folder = indexed(tmp_path, files | {"train/bee/7.jpg": data})
+    else:
+        folder = tmp_path
+        make_store(folder, store, dict(sorted(files.items())))
+        for split in ("train", "evaluation"):
+            images = open_encoded(folder, split)
+            row = images.index.rows[8]
+            with images.files[row["shard"]].open("r+b") as file:
+                file.seek(int(row["offset"]))
+                file.write(data.ljust(len(JPEG_FILE), b"\0"))
+    with closing(opened(name, folder, store=store, train=train, workers=2)) as loader:
+        with pytest.raises(DataError, match=r"bee/7.jpg: cannot be decoded") as raised:
+            list(loader.batches([np.arange(9)] * 3, 1, 16))
+        assert "Traceback" not in str(raised.value)
+        assert len(list(loader.batches([np.array([0, 1])] * 2, 1, 16))) == 2
 
 
 def test_an_unsupported_format_is_refused_with_the_loaders_that_read_it(prepared):
@@ -83,7 +159,7 @@ def test_an_unsupported_format_is_refused_with_the_loaders_that_read_it(prepared
         "loader ffcv reads format beton, not jpeg; use --data.loader pillow or turbojpeg, or --data.store.format beton."
     )
     with pytest.raises(UsageError, match="reads format beton"):
-        opened("ffcv", JPEG, prepared["jpeg"])
+        opened("ffcv", prepared["jpeg"], store=JPEG)
 
 
 @pytest.mark.parametrize("name", ["pillow", "turbojpeg", "ffcv"])
@@ -96,15 +172,10 @@ def test_a_missing_package_is_reported_with_its_extra(name, monkeypatch):
         LOADERS[name].compile_ahead()
 
 
-def test_additional_evaluation_sizes_are_ignored(prepared):
-    wanted = StoreConfig(format="raw", size=24, evaluation_resizes=(20, 256))
-    assert problems("raw", wanted, prepared["raw"]) == []
-
-
 @pytest.fixture
 def copied(prepared: dict[Format, Path], tmp_path: Path) -> Path:
     """A jpeg store that may be damaged."""
-    return shutil.copytree(prepared["jpeg"], tmp_path / "jpeg")
+    return Path(shutil.copytree(prepared["jpeg"], tmp_path / "jpeg"))
 
 
 def test_an_incomplete_store_is_refused(copied):
@@ -112,7 +183,7 @@ def test_an_incomplete_store_is_refused(copied):
     (problem,) = problems("pillow", JPEG, copied)
     assert "00000.jpegs: truncated, 1 bytes instead" in problem
     with pytest.raises(DataError, match="00000.jpegs: truncated, 1 bytes instead"):
-        opened("pillow", JPEG, copied)
+        opened("pillow", copied)
     (copied / MANIFEST).unlink()
     (problem,) = problems("pillow", JPEG, copied)
     assert "not a complete image store" in problem
@@ -135,7 +206,7 @@ def test_raw_crops_are_compiled_before_the_loader_opens(prepared):
     compiled = crop_kernel.scripted.cache_info().misses
     assert compiled == 2
     for train in (True, False):
-        opened("raw", RAW, prepared["raw"], train=train).close()
+        opened("raw", prepared["raw"], train=train).close()
     assert crop_kernel.scripted.cache_info().misses == compiled
 
 

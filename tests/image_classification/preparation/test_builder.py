@@ -3,6 +3,7 @@ touched, and no empty folder is left."""
 
 import os
 import shutil
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -18,9 +19,17 @@ from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
 from image_classification.stores.raw import RawImages
 from image_classification.stores.store_format import SourceItem
 from judging.ground.errors import DataError, UsageError
-from tests.image_classification.preparation.built_stores import FORMATS, JPEG, RAW, build, silent
-from tests.image_classification.preparation.samples import CLASSES, fingerprint
-from tests.image_classification.stores.small_stores import stored_image
+from tests.image_classification.small_stores import (
+    CLASSES,
+    FORMATS,
+    JPEG,
+    RAW,
+    build,
+    fingerprint,
+    silent,
+    stored_image,
+    write_files,
+)
 
 
 @pytest.mark.processes
@@ -45,24 +54,29 @@ def test_the_manifest_counts_classes_and_lists_deviating_images(tmp_path, origin
 def test_stored_images_are_those_of_the_source_in_its_order(tmp_path, original):
     build(original, tmp_path / "jpeg", JPEG)
     build(original, tmp_path / "raw", RAW)
-    source = open_source(original, silent)
+    splits = open_source(original, silent).splits
     stored, pixels = JpegShards(tmp_path / "jpeg", "train"), RawImages(tmp_path / "raw", "train")
-    assert len(stored) == len(pixels) == len(source.splits["train"])
-    for place, item in enumerate(source.splits["train"]):
-        assert (stored.name(place), int(stored.labels[place])) == (item.name, item.label)
+    assert len(stored) == len(pixels) == len(splits["train"])
+    for place, item in enumerate(splits["train"]):
         assert stored.read(place) == item.read()
-        assert (pixels.name(place), int(pixels.labels[place])) == (item.name, item.label)
         assert min(stored_image(pixels, place).shape[:2]) == 16
+        for images in (stored, pixels):
+            assert (images.name(place), int(images.labels[place])) == (item.name, item.label)
+    # The training images are mixed, the others by class.
+    labels = [item.label for item in splits["train"]]
+    assert Counter(labels) == {0: 10, 1: 10, 2: 10}
+    assert min(len(set(labels[begin : begin + 10])) for begin in (0, 10, 20)) > 1
+    names = [item.name for item in splits["evaluation"]]
+    assert names == sorted(names)
 
 
-def test_a_complete_store_is_not_rebuilt(tmp_path, original):
-    build(original, tmp_path / "store", RAW)
-    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*") if path.is_file()}
-    lines: list[str] = []
-    again = build(original, tmp_path / "store", RAW, report=lines.append)
-    assert lines == ["already prepared from the same images and settings"]
-    assert again.images_made == 0
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*") if path.is_file()} == times
+def test_the_digest_of_a_source_tells_other_names_labels_and_sizes(images):
+    path, digests = images / "train/ant/train_00000001.JPEG", {open_source(images, silent).sha256}
+    path.write_bytes(path.read_bytes() + b"\0")
+    for name in (path.name, "x.JPEG", "../bee/x.JPEG"):
+        path = path.rename((path.parent / name).resolve())
+        digests.add(open_source(images, silent).sha256)
+    assert len(digests) == 4
 
 
 def test_another_evaluation_size_is_added_and_nothing_else_is_made_again(tmp_path, original):
@@ -79,14 +93,19 @@ def test_another_evaluation_size_is_added_and_nothing_else_is_made_again(tmp_pat
 
 
 @FORMATS
-def test_missing_and_truncated_files_are_rebuilt(tmp_path, original, settings):
-    build(original, tmp_path / "store", settings)
-    whole = fingerprint(tmp_path / "store")
+def test_a_complete_store_is_kept_and_missing_and_truncated_files_are_rebuilt(tmp_path, original, settings):
+    store, lines = tmp_path / "store", list[str]()
+    build(original, store, settings)
+    whole = fingerprint(store)
+    times = {name: (store / name).stat().st_mtime_ns for name in whole}
+    assert build(original, store, settings, report=lines.append).images_made == 0
+    assert lines == ["already prepared from the same images and settings"]
+    assert {name: (store / name).stat().st_mtime_ns for name in fingerprint(store)} == times
     for name in sorted(set(whole) - {MANIFEST})[::2]:
-        os.truncate(tmp_path / "store" / name, 3)
-    (tmp_path / "store" / sorted(set(whole) - {MANIFEST})[1]).unlink()
-    build(original, tmp_path / "store", settings)
-    assert fingerprint(tmp_path / "store") == whole
+        os.truncate(store / name, 3)
+    (store / sorted(set(whole) - {MANIFEST})[1]).unlink()
+    build(original, store, settings)
+    assert fingerprint(store) == whole
 
 
 def test_other_settings_or_images_for_a_complete_store_are_refused(tmp_path, images):
@@ -97,7 +116,7 @@ def test_other_settings_or_images_for_a_complete_store_are_refused(tmp_path, ima
         build(images, store, StoreConfig(format="raw", size=20))
     with pytest.raises(DataError, match="format is raw there but jpeg now"):
         build(images, store, JPEG)
-    (images / "train" / CLASSES[0] / f"{CLASSES[0]}_0.JPEG").unlink()
+    (images / "train/ant/train_00000001.JPEG").unlink()
     with pytest.raises(DataError, match="the images differ"):
         build(images, store, RAW)
     assert fingerprint(store) == before
@@ -119,24 +138,27 @@ def test_shards_are_cut_by_count_and_bytes_and_hold_every_image_once(monkeypatch
         assert all(sum(item.size for item in task.items) <= 100 for task in tasks if len(task.items) > 1)
 
 
-def test_a_folder_with_something_else_is_not_touched(tmp_path, original):
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "precious").write_text("data")
-    with pytest.raises(DataError, match="holds precious but no store; nothing was prepared or changed"):
-        build(original, tmp_path / "store", JPEG)
-    with pytest.raises(DataError, match="is a file"):
-        build(original, tmp_path / "store" / "precious", JPEG)
-    with pytest.raises(DataError, match="holds train|holds val"):
-        build(original, original, JPEG)
-    assert list(fingerprint(tmp_path / "store")) == ["precious"]
-
-
-def test_too_little_room_stops_before_writing(tmp_path, original, monkeypatch):
+def test_what_cannot_be_prepared_is_refused_before_anything_changes(tmp_path, images, monkeypatch):
+    write_files(tmp_path, {"other/precious": b"data"})
+    before, cannot = fingerprint(tmp_path), "nothing was prepared. Choose another --data-folder"
+    for out, words in (
+        ("other", "holds precious but no store; nothing was prepared or changed"),
+        ("other/precious", "is a file"),
+        ("images", "holds train|holds val"),
+        *((name, cannot) for name in ("other/precious/x", "other/precious/x/y", "x" * 300)),
+    ):
+        with pytest.raises(DataError, match=words):
+            build(images, tmp_path / out, JPEG)
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(builder.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(DataError, match="GB are needed, but only 0.0 GB are free; nothing was written"):
-        build(original, tmp_path / "store", JPEG)
-    assert not (tmp_path / "store").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(builder.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+        with pytest.raises(DataError, match="GB are needed, but only 0.0 GB are free; nothing was written"):
+            build(images, tmp_path / "store", JPEG)
+    (images / "val").rename(tmp_path / "moved")
+    with pytest.raises(DataError, match="no val/ folder"):
+        build(images, tmp_path / "store", JPEG)
+    (tmp_path / "moved").rename(images / "val")
+    assert {path.name for path in tmp_path.iterdir()} == {"other", "images"} and fingerprint(tmp_path) == before
 
 
 def test_a_second_preparation_of_a_folder_is_refused(tmp_path, original):
@@ -149,21 +171,6 @@ def test_a_second_preparation_of_a_folder_is_refused(tmp_path, original):
     build(original, tmp_path / "store", JPEG, report=second)
     assert met
     assert verify(tmp_path / "store")
-
-
-def test_a_preparation_that_began_no_shard_leaves_no_folder(tmp_path, images):
-    shutil.rmtree(images / "val")
-    with pytest.raises(DataError, match="no val/ folder"):
-        build(images, tmp_path / "store", JPEG)
-    assert not (tmp_path / "store").exists()
-
-
-@pytest.mark.parametrize("out", ["file/x", "file/x/y", "x" * 300])
-def test_a_folder_that_cannot_be_created_is_reported(tmp_path, original, out):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="nothing was prepared. Choose another --data-folder"):
-        build(original, tmp_path / out, JPEG)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from image_classification.configs import ImageRunConfig, digits_baseline, imagen
 from image_classification.prepare import prepare
 from image_classification.stores.manifest import MANIFEST, StoreConfig
 from judging.ground.errors import DataError, TimedrunError, UsageError
-from tests.image_classification.preparation.samples import CLASSES
+from tests.image_classification.small_stores import CLASSES, write_files
 from timedrun.cli import main
 
 
@@ -27,18 +27,16 @@ FOLDER = config_of(StoreConfig())
 
 @pytest.mark.parametrize("source", ["folder", "store"])
 def test_evaluation_images_that_are_also_training_images_are_counted_and_named(tmp_path, images, source):
-    name = CLASSES[1]
-    copied, leaked = images / "train" / CLASSES[0] / f"{CLASSES[0]}_3.JPEG", images / "val" / name / "leak.JPEG"
-    leaked.write_bytes(copied.read_bytes())
-    padded = images / "val" / name / "same_size_and_beginning.JPEG"
-    padded.write_bytes(copied.read_bytes()[:-2] + b"\xff\xd8")
+    copied = (images / "train/ant/train_00000004.JPEG").read_bytes()
+    padded = copied[:-2] + b"\xff\xd8"
+    write_files(images / "val/bee", {"leak.JPEG": copied, "same_size_and_beginning.JPEG": padded})
     if source == "folder":
         made = prepare(FOLDER, images, decode=False, workers=1)
     else:
         made = prepare(RAW, tmp_path / "store", decode=False, workers=1, images=images)
     note = next(note for note in made["notes"] if "also training images" in note)
     assert note.startswith("1 of 14 evaluation images")
-    assert f"val/{name}/leak.JPEG (training: train/{CLASSES[0]}/{copied.name})" in note
+    assert "val/bee/leak.JPEG (training: train/ant/train_00000004.JPEG)" in note
 
 
 def test_a_store_is_made_checked_and_found_damaged(tmp_path, original):
@@ -78,14 +76,14 @@ def test_a_folder_with_corrupt_or_unreadable_images_gets_no_index_and_they_are_n
         path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match="12 of 42 images cannot be decoded or read; no index was written") as caught:
         prepare(FOLDER, images, decode=True, workers=1)
-    assert len(re.findall(r"val/n\d+/ILSVRC2012_val_\d+\.JPEG: ", str(caught.value))) == 12
+    assert len(re.findall(r"val/[a-z]+/val_\d+\.JPEG: ", str(caught.value))) == 12
     assert not list(images.glob("*.json"))
     for sub in ("train", "val"):
-        (images / sub / "n01440764" / "x.JPEG").symlink_to("nowhere")
+        (images / sub / "ant" / "x.JPEG").symlink_to("nowhere")
     with pytest.raises(DataError, match="2 images cannot be read; no index was written") as caught:
         prepare(FOLDER, images, decode=False, workers=1)
-    assert "train/n01440764/x.JPEG: " in str(caught.value)
-    assert "val/n01440764/x.JPEG: " in str(caught.value)
+    assert "train/ant/x.JPEG: " in str(caught.value)
+    assert "val/ant/x.JPEG: " in str(caught.value)
     assert not list(images.glob("*.json"))
 
 
@@ -128,14 +126,12 @@ def test_the_next_command_has_the_setting_that_the_data_need(tmp_path, images, c
 
 
 def test_other_and_empty_classes_are_reported(tmp_path, images, capsys):
-    (images / "train" / "n09999999").mkdir()
-    (images / "train" / "n09999999" / "a.AVIF").write_bytes(b"unread")
-    (images / "train" / "n09999999" / ".hidden").write_bytes(b"left behind")
-    unread = "1 files in folders of classes were not read for their endings (.avif: 1): train/n09999999/a.AVIF"
+    write_files(images / "train/yak", {"a.AVIF": b"unread", ".hidden": b"left behind"})
+    unread = "1 files in folders of classes were not read for their endings (.avif: 1): train/yak/a.AVIF"
     notes = [
         "the data has 4 classes, but config imagenet_baseline has 1000: a run needs --model.classes 4",
-        "1 classes have no image in train: n09999999",
-        "1 classes have no image in evaluation: n09999999",
+        "1 classes have no image in train: yak",
+        "1 classes have no image in evaluation: yak",
     ]
     store = tmp_path / "store"
     for config, where, options in ((FOLDER, images, {}), (RAW, store, {"images": images}), (RAW, store, {})):
@@ -149,7 +145,7 @@ def test_other_and_empty_classes_are_reported(tmp_path, images, capsys):
 
 def test_omitted_images_are_reported_by_every_later_preparation(tmp_path, images):
     store = tmp_path / "store"
-    for path in (images / "train").rglob("*_5.JPEG"):
+    for path in (images / "train").rglob("*5.JPEG"):
         path.write_bytes(b"no image")
     told = f"3 images were left out as corrupt; listed under findings in {store / MANIFEST}"
     for options in ({"images": images, "skip_broken": True}, {"images": images}, {}):

@@ -1,6 +1,5 @@
 """Store of format beton: images, damage, and the same bytes as FFCV's own writer."""
 
-import os
 from io import BytesIO
 from types import SimpleNamespace
 
@@ -8,37 +7,39 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from image_classification.preparation.inspection import inspect
 from image_classification.stores import beton
 from image_classification.stores.manifest import StoreConfig, verify
+from image_classification.stores.store_format import SourceItem
 from judging.ground.errors import DataError
-from tests.image_classification.stores import small_stores
+from tests.image_classification.small_stores import NEEDS_FFCV, decoded, encoded, given, label_of, make_store, smooth
 
 SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14), (16, 16)]
 MIXED = StoreConfig(format="beton", size=24, jpeg_share=0.5)
 
 
-@small_stores.NEEDS_FFCV
+@NEEDS_FFCV
 def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path):
     from ffcv.reader import Reader
 
-    images = small_stores.given(SIZES * 3)
-    small_stores.make_store(tmp_path, MIXED, {"train": images})
+    images = given(SIZES * 3)
+    make_store(tmp_path, MIXED, images)
     verify(tmp_path)
     opened = beton.BetonImages(tmp_path, "train")
     found, labels = (Reader(str(opened.path)).metadata[column] for column in ("f0", "f1"))
-    assert labels.tolist() == opened.labels.tolist() == [image.label for image in images]
+    assert labels.tolist() == opened.labels.tolist() == [*map(label_of, images)]
     assert found["data_ptr"].tolist() == opened.index.rows["offset"].tolist()
     assert opened.original_sizes.tolist() == [list(size) for size in SIZES * 3]
-    assert [opened.name(place) for place in range(len(opened))] == [image.name for image in images]
+    assert [opened.name(place) for place in range(len(opened))] == [*images]
     assert 0 < (found["mode"] == beton.JPEG).sum() < len(images)
     content = opened.path.read_bytes()
-    for place, (image, row) in enumerate(zip(images, opened.index.rows, strict=True)):
+    for place, (image, row) in enumerate(zip(images.values(), opened.index.rows, strict=True)):
         data = content[row["offset"] :][: row["bytes"]]
         height, width = opened.sizes[place].tolist()
         original_height, original_width = opened.original_sizes[place].tolist()
         assert (height, width) == beton.reduced_size(original_height, original_width, 24)
         assert (height, width) == (found["height"][place], found["width"][place])
-        expected = small_stores.decoded(image)
+        expected = decoded(image)
         if (width, height) != expected.size:
             expected = expected.resize((width, height), Image.Resampling.HAMMING)
         assert (found["mode"][place] == beton.JPEG) == beton.is_jpeg(place, 0.5)
@@ -51,12 +52,12 @@ def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path):
             assert np.array_equal(np.frombuffer(data, np.uint8).reshape(height, width, 3), np.asarray(expected))
 
 
-@small_stores.NEEDS_FFCV
+@NEEDS_FFCV
 def test_the_file_does_not_depend_on_the_shards_it_was_made_in(tmp_path):
-    images = small_stores.given(SIZES)
-    whole = small_stores.make_store(tmp_path / "a", MIXED, {"train": images}, per_shard=8)
-    assert small_stores.make_store(tmp_path / "b", MIXED, {"train": images}, per_shard=1).files == whole.files
-    assert set(whole.files) == {"train.beton", "train.rows.npy", "train.names.txt"}
+    images = given(SIZES)
+    whole = make_store(tmp_path / "a", MIXED, images, per_shard=8)
+    assert make_store(tmp_path / "b", MIXED, images, per_shard=1).files == whole.files
+    assert {name.partition(".")[2] for name in whole.files} == {"beton", "rows.npy", "names.txt"}
 
 
 def test_the_share_of_jpegs_is_kept_and_a_larger_one_holds_a_smaller():
@@ -67,16 +68,12 @@ def test_the_share_of_jpegs_is_kept_and_a_larger_one_holds_a_smaller():
 
 
 def test_only_a_jpeg_that_needs_no_change_is_kept_byte_for_byte():
-    plain, gray = (
-        small_stores.Given("a", 0, small_stores.encoded(small_stores.smooth(20, 30))),
-        small_stores.Given("b", 0, small_stores.encoded(small_stores.smooth(20, 30), mode="L")),
-    )
-    png = small_stores.Given("c", 0, small_stores.encoded(small_stores.smooth(20, 30), "PNG"))
-    untouched = StoreConfig(format="beton", size=0, jpeg_share=1.0)
-    assert beton.encode_beton(small_stores.source_image(plain), untouched, "train")[0] == plain.data
+    item, untouched = SourceItem("train/ant/1.jpg", 0, "-", 0), StoreConfig(format="beton", size=0, jpeg_share=1.0)
+    plain, gray, png = (encoded(smooth(20, 30), *kind) for kind in ((), ("JPEG", "L"), ("PNG",)))
+    assert beton.encode_beton(inspect(item, 0, plain), untouched, "train")[0] == plain
     for image, config in ((gray, untouched), (png, untouched), (plain, StoreConfig(size=500, jpeg_share=1.0))):
-        data = beton.encode_beton(small_stores.source_image(image), config, "train")[0]
-        assert data != image.data
+        data = beton.encode_beton(inspect(item, 0, image), config, "train")[0]
+        assert data != image
         assert (Image.open(BytesIO(data)).format, Image.open(BytesIO(data)).mode) == ("JPEG", "RGB")
 
 
@@ -86,15 +83,7 @@ def test_an_image_too_large_for_the_format_is_named():
         beton.encode_beton(image, StoreConfig(size=0), "train")
 
 
-@small_stores.NEEDS_FFCV
-def test_a_file_of_another_size_is_refused_on_opening(tmp_path):
-    small_stores.make_store(tmp_path, MIXED, {"train": small_stores.given(SIZES)})
-    os.truncate(tmp_path / "train.beton", 1000)
-    with pytest.raises(DataError, match=r"train\.beton: truncated"):
-        beton.BetonImages(tmp_path, "train")
-
-
-@small_stores.NEEDS_FFCV
+@NEEDS_FFCV
 def test_a_shard_that_is_not_what_it_was_stops_the_file_and_leaves_no_draft(tmp_path):
     shard = SimpleNamespace(
         file="train/00000.shard",
@@ -112,18 +101,18 @@ def test_a_shard_that_is_not_what_it_was_stops_the_file_and_leaves_no_draft(tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["train"]
 
 
-@small_stores.NEEDS_FFCV
+@NEEDS_FFCV
 @pytest.mark.processes
 @pytest.mark.parametrize(("sizes", "page"), [([(900, 1100), *SIZES, (1200, 1400)], 1), ([(1700, 1700)], 2)])
 def test_the_file_is_that_of_ffcvs_own_writer(tmp_path, sizes, page):
     from ffcv.fields import IntField, RGBImageField
     from ffcv.writer import DatasetWriter
 
-    images = small_stores.given([*sizes, (5, 5)])  # two pages
-    small_stores.make_store(tmp_path, StoreConfig(format="beton", size=0, jpeg_share=0.0), {"train": images})
+    images, settings = given([*sizes, (5, 5)]), StoreConfig(format="beton", size=0, jpeg_share=0.0)  # two pages
+    make_store(tmp_path, settings, images, given([(5, 5)]))
     reference = tmp_path / "reference.beton"
     fields = {"image": RGBImageField("raw"), "label": IntField()}
     writer = DatasetWriter(str(reference), fields, page_size=page * beton.PAGE, num_workers=1)
-    writer.from_indexed_dataset([(np.asarray(small_stores.decoded(image)), image.label) for image in images])
+    writer.from_indexed_dataset([(np.asarray(decoded(data)), label_of(name)) for name, data in images.items()])
     assert reference.stat().st_size > 2 * beton.PAGE
     assert reference.read_bytes() == (tmp_path / "train.beton").read_bytes()

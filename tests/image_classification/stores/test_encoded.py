@@ -4,49 +4,50 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from image_classification.stores import encoded as module
-from image_classification.stores import image_folder
-from image_classification.stores.encoded import EncodedImages, FolderImages, JpegShards, open_encoded
-from image_classification.stores.manifest import StoreConfig
+from image_classification.stores.encoded import EncodedImages, JpegShards, open_encoded
 from judging.ground.errors import DataError
-from tests.image_classification.stores.small_stores import Given, encoded, given, make_store, smooth
+from tests.image_classification.small_stores import (
+    JPEG,
+    encoded,
+    given,
+    indexed,
+    label_of,
+    make_store,
+    smooth,
+    write_files,
+)
 
 SIZES = [(1, 9), (9, 1), (5, 7), (16, 16), (3, 2), (8, 31), (2, 2)]
 
 
 @pytest.fixture(params=["folder", "jpeg"])
-def images(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[Given]]:
+def images(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, bytes]]:
     """A folder, or a store in shards, of the same training images; and these, in the order of the folder's index."""
-    files = [*given(SIZES), Given("train/wasp/p.png", 2, encoded(smooth(4, 6), "PNG", "L"))]
-    files.sort(key=attrgetter("name"))
-    evaluation = [Given("val/ant/0.jpg", 0, encoded(smooth(4, 4)))]
+    files = dict(sorted((given(SIZES) | {"train/wasp/p.png": encoded(smooth(4, 6), "PNG", "L")}).items()))
+    evaluation = {"val/ant/0.jpg": encoded(smooth(4, 4))}
     if request.param == "jpeg":
-        make_store(tmp_path, StoreConfig(format="jpeg"), {"train": files, "evaluation": evaluation})
+        make_store(tmp_path, JPEG, files, evaluation)
     else:
-        for file in [*files, *evaluation]:
-            path = tmp_path / file.name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(file.data)
-        image_folder.write_index(image_folder.make_index(tmp_path, []), tmp_path)
+        indexed(write_files(tmp_path, files | evaluation))
     return tmp_path, files
 
 
-def same(opened: EncodedImages, files: list[Given]) -> bool:
-    return [opened.read(place) for place in range(len(opened))] == [file.data for file in files]
+def same(opened: EncodedImages, files: dict[str, bytes]) -> bool:
+    return [opened.read(place) for place in range(len(opened))] == [*files.values()]
 
 
 def test_every_byte_label_and_name_comes_back(images):
     folder, files = images
     opened = open_encoded(folder, "train")
     assert same(opened, files)
-    assert opened.labels.tolist() == [file.label for file in files] and opened.labels.dtype == np.int64
-    assert [opened.name(place) for place in range(len(opened))] == [file.name for file in files]
+    assert opened.labels.tolist() == [*map(label_of, files)] and opened.labels.dtype == np.int64
+    assert [opened.name(place) for place in range(len(opened))] == [*files]
     assert all(Path(opened.describe(place).partition(": ")[0]).is_file() for place in range(len(opened)))
     assert open_encoded(folder, "evaluation").name(0) == "val/ant/0.jpg"
 
@@ -62,7 +63,7 @@ def test_threads_read_what_one_thread_reads(images):
             found = list(pool.map(opened.read, order))
     finally:
         sys.setswitchinterval(interval)
-    assert found == [files[place].data for place in order]
+    assert found == [[*files.values()][place] for place in order]
 
 
 def shards_open(folder: Path) -> int:
@@ -79,7 +80,7 @@ def shards_open(folder: Path) -> int:
 def test_shards_stay_open_up_to_a_limit_and_are_closed_with_their_reader(tmp_path, monkeypatch, allowed, expected):
     monkeypatch.setattr(module, "HELD_OPEN", allowed)
     files = given(SIZES)
-    make_store(tmp_path, StoreConfig(format="jpeg"), {"train": files}, per_shard=1)
+    make_store(tmp_path, JPEG, files, per_shard=1)
     opened = JpegShards(tmp_path, "train")
     assert shards_open(tmp_path) == 0
     assert same(opened, files) and same(opened, files)
@@ -89,7 +90,7 @@ def test_shards_stay_open_up_to_a_limit_and_are_closed_with_their_reader(tmp_pat
 
 
 def test_a_shard_cut_off_before_and_after_opening_is_named(tmp_path):
-    make_store(tmp_path, StoreConfig(format="jpeg"), {"train": given(SIZES)})
+    make_store(tmp_path, JPEG, given(SIZES))
     opened = JpegShards(tmp_path, "train")
     shard = tmp_path / "train" / "00001.jpegs"
     os.truncate(shard, shard.stat().st_size - 1)
@@ -103,11 +104,7 @@ def test_a_shard_cut_off_before_and_after_opening_is_named(tmp_path):
 
 
 def test_a_file_that_changed_or_went_is_named(tmp_path):
-    for name in ("train/ant/a.jpg", "train/ant/b.jpg", "val/ant/c.jpg"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"12345")
-    image_folder.write_index(image_folder.make_index(tmp_path, []), tmp_path)
-    opened = FolderImages(tmp_path, "train")
+    opened = open_encoded(indexed(tmp_path, {"train/ant/a.jpg": b"12345", "train/ant/b.jpg": b"12345"}), "train")
     (tmp_path / "train/ant/a.jpg").write_bytes(b"123456")
     (tmp_path / "train/ant/b.jpg").unlink()
     with pytest.raises(DataError, match=r"a\.jpg has 6 bytes, not 5"):

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from image_classification.stores.manifest import MANIFEST, StoreConfig, read_manifest, require_split, verify
+from image_classification.stores.manifest import MANIFEST, read_manifest, require_split, verify
 from judging.ground.errors import DataError
-from tests.image_classification.stores.small_stores import given, make_store
+from tests.image_classification.small_stores import JPEG, given, make_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    make_store(tmp_path, StoreConfig(format="jpeg"), {"train": given([(9, 7)] * 7), "evaluation": given([(8, 8)] * 4)})
+    make_store(tmp_path, JPEG, given([(9, 7)] * 7), given([(8, 8)] * 4))
     return tmp_path
 
 

@@ -55,8 +55,7 @@ def test_a_table_of_another_kind_is_refused(tmp_path):
 
 
 def test_images_beyond_the_end_of_their_shard_are_refused():
-    columns = {"offset": [0, 5], "bytes": [5, 5], "shard": [0, 1]}
-    table = SampleIndex.of(["a", "b"], columns, ROW)
+    table = SampleIndex.of(["a", "b"], {"offset": [0, 5], "bytes": [5, 5], "shard": [0, 1]}, ROW)
     table.check_shards(Path("x"), [5, 10])
     for sizes in ([5, 9], [4, 10], [5]):
         with pytest.raises(DataError, match="x: has images beyond"):

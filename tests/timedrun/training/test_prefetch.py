@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.timedrun.distributed.launched_ranks import until
-from timedrun.training.prefetch import STEPS_AHEAD, StepBatches
+from timedrun.training.prefetch import STEPS_AHEAD, Prefetched, StepBatches, to_device
 
 CPU = torch.device("cpu")
 
@@ -63,6 +63,26 @@ def test_an_error_is_raised_at_its_step_and_again_if_that_is_asked_again(ahead):
         made.fail_at = -1
         assert int(next(batches.starting(3))) == 3
     assert threads() == []
+
+
+def test_no_more_batches_are_made_than_are_kept_ready_and_closing_waits_for_the_one_that_is_being_made():
+    steps, go_on = list[int](), threading.Event()
+
+    def make(step: int) -> int:
+        steps.append(step)
+        assert step < 2 or go_on.wait(10)
+        return step
+
+    batches = StepBatches(make, CPU, 2)
+    assert next(batches.starting(0)) == 0
+    until(lambda: steps == [0, 1, 2])
+    closer = threading.Thread(target=batches.close)
+    closer.start()
+    closer.join(0.05)
+    assert closer.is_alive()
+    go_on.set()
+    closer.join(10)
+    assert steps == [0, 1, 2] and threads() == []
 
 
 class OnStream(Tensor):
@@ -127,4 +147,20 @@ def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_its_tensors(mon
             assert [part.tokens.used_on for part in micro_batches] == [["training"]] * 2
             assert Stream.queued == [("training", f"waits for {1 + place}") for place in range(number + 1)]
         until(lambda: steps == list(range(4, 7 + STEPS_AHEAD)))
+    assert threads() == []
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_batches_are_complete_while_the_stream_is_busy():
+    device = torch.device("cuda", 0)
+    generator = torch.Generator().manual_seed(0)
+    expected = [torch.randint(0, 256, (64, 3, 64, 64), dtype=torch.uint8, generator=generator) for _ in range(12)]
+    busy = torch.randn(2048, 2048, device=device)
+    with closing(Prefetched(iter(expected), lambda host: to_device(host, device).flip(3), device, 3)) as ready:
+        for host, images in zip(expected, ready, strict=True):
+            for _ in range(20):
+                busy = torch.mm(busy, busy).sin()
+            total = images.clone()
+            del images
+            assert torch.equal(total.cpu(), host.flip(3))
     assert threads() == []
