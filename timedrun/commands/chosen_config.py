@@ -1,10 +1,12 @@
-"""The benchmark and the configs of a command line."""
+"""The benchmark, the configs and the launch options of a command line."""
 
 import argparse
 
+from judging.ground.result_files import ResultPaths
 from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig
 from timedrun.config_choice import config_of
+from timedrun.run.worker import LaunchOptions
 
 
 def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, RunConfig]:
@@ -12,6 +14,16 @@ def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchma
     benchmark = find(arguments.benchmark, working_directory=True)
     prog = f"timedrun {arguments.verb} {benchmark.name} {arguments.config}"
     return benchmark, config_of(benchmark, arguments.config, arguments.data, rest, name=arguments.name, prog=prog)
+
+
+def resources_of(arguments: argparse.Namespace, paths: ResultPaths) -> LaunchOptions:
+    """Return the launch options for a run to `paths` with the resources that a command line gives it."""
+    return LaunchOptions(
+        paths=paths,
+        threads=arguments.threads,
+        data_folder=arguments.data_folder,
+        emulated_precision=arguments.emulated_precision,
+    )
 
 
 def take_configs(arguments: argparse.Namespace, rest: list[str]) -> list[str]:
