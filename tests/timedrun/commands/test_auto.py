@@ -8,10 +8,10 @@ import pytest
 
 from judging.ground.config_values import flatten
 from timedrun import cli
+from timedrun.analysis import selection
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import UNTRIED, StepTimes
 from timedrun.benchmark import find
-from timedrun.commands import auto as commands
 from timedrun.config import RunConfig, plain
 from timedrun.config_choice import read_config
 from timedrun.preflight import checks
@@ -39,7 +39,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
             found[name] = StepTimes((0.5,), (chunks,), 100, losses=(loss,))
         return found, {}
 
-    monkeypatch.setattr(commands, "step_times", measured)
+    monkeypatch.setattr(selection, "step_times", measured)
 
 
 def test_the_config_written_has_what_pays_and_evidence(tmp_path, capsys):
@@ -71,14 +71,14 @@ def test_the_config_written_has_what_pays_and_evidence(tmp_path, capsys):
 def test_a_search_that_runs_out_of_time_names_what_it_did_not_measure(
     words, late, minutes, decided, tmp_path, capsys, monkeypatch
 ):
-    measured = commands.step_times
+    measured = selection.step_times
 
     def slow(benchmark: str, configs: Mapping[str, RunConfig], plan: StepPlan, **_: object) -> object:
         found, _ = measured(benchmark, configs, plan)
         done = {name: times for name, times in found.items() if name != late}
         return done, dict.fromkeys(found.keys() - done.keys(), UNTRIED)
 
-    monkeypatch.setattr(commands, "step_times", slow)
+    monkeypatch.setattr(selection, "step_times", slow)
     out = tmp_path / "fast.json"
     assert cli.main(["auto", *words, "--minutes", minutes, "--out", str(out)]) == 4
     shown, error = capsys.readouterr()
@@ -92,7 +92,7 @@ def test_a_search_that_runs_out_of_time_names_what_it_did_not_measure(
 )
 def test_a_file_that_cannot_be_written_or_run_is_refused_before_the_search(out, words, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(commands, "step_times", None)
+    monkeypatch.setattr(selection, "step_times", None)
     assert cli.main(["auto", "image_classification", "--out", out]) == 2
     error = capsys.readouterr().err
     assert words in error and "nothing was measured" in error

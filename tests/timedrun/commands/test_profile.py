@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from judging.comparison.composition import composition
 from judging.ground.errors import ExitCode
+from timedrun.analysis.profile_report import show_composition
 from timedrun.analysis.step_benchmark import StepRow, show_steps
 from timedrun.analysis.step_times import StepTimes
 from timedrun.benchmark import find
 from timedrun.cli import main
-from timedrun.commands.profile import composition, show_composition
 
 SMOKE = ["profile", "image_classification", "smoke", "--data", "synthetic"]
 
@@ -99,8 +100,8 @@ def test_several_profiles_say_what_the_changes_give_together(capsys):
         schedule = {"steps": 10, "evaluations": 0}
         return {"label": label, "positions": [at], "schedule": schedule, "evaluation_seconds": None, "config": "-"}
 
-    told = composition([values("base", 2.0), values("one", 1.0), values("two", 1.0)])
-    assert [row["saves"] for row in told["composition"]] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 2])
-    show_composition(told)
+    rows = composition([values("base", 2.0), values("one", 1.0), values("two", 1.0)])
+    assert [row["saves"] for row in rows] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 2])
+    show_composition(rows)
     cells = {line.split("  ")[0]: line.split()[-2:] for line in capsys.readouterr().out.splitlines()}
     assert cells["one"] == ["33.3%", "16.7%"] and cells["all together"] == ["50.0%", "-"]
