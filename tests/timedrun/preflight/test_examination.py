@@ -12,11 +12,11 @@ from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import ResultPaths
 from timedrun.benchmark import find
 from timedrun.cli import main
-from timedrun.commands.doctor import machine
 from timedrun.config import RunConfig
 from timedrun.methods import LabelSmoothing, MixUp
 from timedrun.preflight import dry_run_report, machine_checks
 from timedrun.preflight.examination import Examination, PreflightReport, device_memory
+from timedrun.preflight.machine_report import machine
 from timedrun.run import page_cache
 from timedrun.run.worker import LaunchOptions
 from timedrun.training import number_formats
