@@ -89,10 +89,10 @@ def used(gain: Gain) -> str:
     return "-" if gain.joules is None else energy_text(gain.joules)
 
 
-def report(curves: Sequence[Comparison], width: int | None) -> list[str]:
-    """Return table, verdicts and warnings as lines."""
+def report(curves: Sequence[Comparison], width: int | None, notes: Sequence[str] = ()) -> list[str]:
+    """Return table, verdicts, warnings and `notes` as lines."""
     caption, *meaning = (stdio.fitted(line, 0) for line in captions(curves))
-    return [caption, *table(curves).lines(width), "", *meaning, "", *verdicts(curves), NOTICE]
+    return [caption, *table(curves).lines(width), "", *meaning, "", *verdicts(curves), *notes, NOTICE]
 
 
 def verdicts(curves: Sequence[Comparison]) -> list[str]:
