@@ -12,15 +12,15 @@ import torch
 
 from judging.ground.config_values import digest_of
 from judging.ground.errors import UsageError
+from judging.ground.result_files import ResultPaths
 from judging.scoring.recorded_run import recorded_run_of
 from tests.security.hostile_logs import write_log
 from timedrun.benchmark import find
 from timedrun.cli import main
-from timedrun.commands import reproduce
-from timedrun.commands.parser import parser
 from timedrun.distributed.launch_env import module_command
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_file import CheckpointError
+from timedrun.submission.reproduction.repetition import Outcome, repeat_config
 
 TELLS = "import pathlib; pathlib.Path({mark!r}).touch()\n"
 
@@ -89,20 +89,23 @@ def test_a_result_run_again_imports_no_benchmark_of_the_working_directory(tmp_pa
     (tmp_path / "run_0").mkdir()
     (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "trap_benchmark"}')
     monkeypatch.chdir(tmp_path)
-    arguments = parser().parse_args(["reproduce", ".", "--run"])
-    why, _ = reproduce.run_one(arguments, recorded_run_of(tmp_path / "result_0.txt"), tmp_path / "again", "again")
+    why, _ = repeated(tmp_path)
     assert f"set PYTHONPATH={tmp_path}" in why
     assert main(["list"]) == 0
     assert not mark.exists()
 
 
-def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(tmp_path, monkeypatch):
-    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: pytest.fail("a process was started"))
+def repeated(folder: Path) -> Outcome:
+    """Ask for a run that is refused."""
+    run, paths = recorded_run_of(folder / "result_0.txt"), ResultPaths(folder / "again", 0)
+    return repeat_config(run, paths, folder, {}, lambda ranks, threads: pytest.fail("a process was started"))
+
+
+def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(tmp_path):
     (tmp_path / "run_0").mkdir()
     (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "image_classification"}')
     (tmp_path / "run_0" / "provenance.json").write_text('{"ranks": 1000000}')
-    arguments = parser().parse_args(["reproduce", str(tmp_path), "--run"])
-    why, _ = reproduce.run_one(arguments, recorded_run_of(tmp_path / "result_0.txt"), tmp_path / "again", "again")
+    why, _ = repeated(tmp_path)
     assert "--ranks" in why
 
 
