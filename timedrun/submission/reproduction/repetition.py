@@ -1,27 +1,31 @@
-"""Repetition of recorded runs, the first ones of all sets before the second ones, and the comparison of each set."""
+"""Repetition of recorded runs, the first ones of all sets before the second ones, and the comparison of both: quality,
+samples to target, quality at every evaluation, and time."""
 
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal
 
+from judging.comparison.speedup_ratio import compare
 from judging.ground.cores import usable_cores
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.ledger import LEDGER
 from judging.ground.result_files import ResultPaths, make_new_folder, read_json
-from judging.scoring.recorded_run import (
-    RecordedRun,
-    provenance_of,
-    recorded_ranks,
-    recorded_run_of,
-    recorded_runs,
-    recorded_threads,
-)
-from mlevents import record
-from mlevents.summary import summarize
+from judging.scoring import recorded_run
+from judging.scoring.olympic import as_summarized
+from judging.scoring.recorded_run import RecordedRun, differences, recorded_run_of, recorded_runs
+from judging.scoring.score import scored_ruleset
+from mlevents.event import listed
+from mlevents.record import read
+from mlevents.run_status import reached, rules_of
+from mlevents.student_t import quantile
+from mlevents.summary import RunSummary, summarize
 from timedrun.benchmark import find
 from timedrun.storage.method_sources import OWN_METHODS, own_methods, source_file
-from timedrun.submission.reproduction.reproduce_run import compare_runs
-from timedrun.submission.reproduction.set_verdict import SetVerdict
+from timedrun.submission.reproduction.set_verdict import Agreement, Repeat, RunResult, SetVerdict, short
 
 MAX_RANKS = 64
 """Ranks that are started on a result's word alone, or one per processor if that is more."""
@@ -59,7 +63,7 @@ def repeat(
     for place, name in sorted((place, name) for name, runs in sets.items() for place in range(len(runs))):
         run = sets[name][place]
         paths = ResultPaths(folder / name, run.number)
-        problem = run.problem(summarize(record.read(run.log)))
+        problem = run.problem(summarize(read(run.log)))
         if interrupted:
             problem = "not run: interrupted before its turn"
         if not problem:
@@ -83,7 +87,10 @@ def repeat_config(
         start: runs it with so many ranks and threads; returns exit code, last lines and the signal that came, or 0.
     """
     settings = read_json(run.config)
-    ranks, most = given.get("ranks") or recorded_ranks(provenance_of(run)), max(MAX_RANKS, os.cpu_count() or 1)
+    ranks, most = (
+        given.get("ranks") or recorded_run.recorded_ranks(recorded_run.provenance_of(run)),
+        max(MAX_RANKS, os.cpu_count() or 1),
+    )
     if ranks > most and not given.get("ranks"):
         return f"it recorded {ranks} ranks, above the limit of {most} without --ranks; set --ranks", False
     try:
@@ -93,7 +100,7 @@ def repeat_config(
     for reference in own_methods(settings):
         if problem := method_problem(reference, package):
             return problem, False
-    recorded = recorded_threads(run) or 0
+    recorded = recorded_run.recorded_threads(run) or 0
     code, output, interrupted = start(ranks, given.get("threads") or (recorded if recorded <= usable_cores() else 0))
     if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and paths.log.is_file():
         return "", bool(interrupted)
@@ -121,3 +128,157 @@ def method_problem(reference: str, package: Path) -> str:
         f"its method {reference} is not on the import path, and a result's code is not run unasked.{read}; to run it,"
         f" set PYTHONPATH={folder}"
     )
+
+
+def compare_runs(
+    name: str,
+    results: Sequence[tuple[RecordedRun, RecordedRun, str]],
+    rest: Sequence[RecordedRun] = (),
+    given: Mapping[str, int] | None = None,
+) -> SetVerdict:
+    """Compare the runs of a set with their repetitions.
+
+    Args:
+        results: for each run the original, its repetition, and why there is none.
+        rest: runs that were not to be repeated; they add to the spread of the set.
+        given: "threads" and "ranks" that replaced those of the original.
+    """
+    unit = ""
+    runs: list[Repeat] = []
+    differs: dict[str, dict[str, list[Any]]] = {"hardware": {}, "versions": {}, "origin": {}}
+    not_repeated = [run_result(summarize(read(original.log))) for original in rest]
+    points = [result.progress for result in not_repeated if result.reached and result.progress is not None]
+    intervals: list[float] = []
+    for original, again, problem in results:
+        old = summarize(read(original.log))
+        rules, _ = rules_of(old.benchmark or "", _round(old), [old])
+        unit = unit or (rules.unit if rules else "")
+        intervals.append(_interval(old))
+        then = run_result(old)
+        repeat = Repeat(number=original.number, seed=old.seed, original=then, problem=problem)
+        if not problem:
+            new = summarize(read(again.log))
+            course, words = compared_courses(old, new, unit)
+            repeat = replace(repeat, again=run_result(new), course=course, words=words)
+            for kind, names in differences(original, again).items():
+                differs[kind] |= names
+            recorded = {"hardware": original.system.is_file(), "versions": original.file("environment.txt") is not None}
+            for kind in (kind for kind, there in recorded.items() if not there):  # it counts as different
+                differs[kind]["description"] = [None, "known"]
+            if old.config_digest != new.config_digest:  # same file: this source has other settings
+                differs["origin"].setdefault("config_digest", [old.config_digest, new.config_digest])
+        if then.progress is not None and then.reached:
+            points.append(then.progress)
+        runs.append(repeat)
+    failures = [f"run {run.number} could not be repeated: {run.problem}" for run in runs if run.problem]
+    done = [(run, run.original, run.again) for run in runs if run.again]
+    quality: Agreement = "unknown"
+    to_target: Agreement = "unknown"
+    other = [
+        f"run {run.number} {'reached' if now.reached else 'did not reach'} its target now, "
+        f"but {'reached' if then.reached else 'did not reach'} it originally"
+        f" (quality {short(now.quality)}, {short(then.quality)})"
+        for run, then, now in done
+        if then.reached != now.reached
+    ]
+    if done:
+        quality = "differs" if other else "equal"
+        failures += other
+    finished = [(run, then, now) for run, then, now in done if then.reached and now.reached]
+    steps = [(then.progress, now.progress) for _, then, now in finished]
+    known = [(a, b) for a, b in steps if a is not None and b is not None]
+    if known and all(a == b for a, b in known):
+        to_target = "equal"
+    elif known:
+        now_points = [b for _, b in known]
+        to_target = "within the spread" if within_spread(points, now_points, min(intervals, default=0.0)) else "differs"
+        if to_target == "differs":
+            failures.append(
+                f"{unit or 'samples'} to target differ: mean {fmean(points):,.1f} of {len(points)} original runs, "
+                f"{fmean(now_points):,.1f} of {len(now_points)} new runs"
+            )
+    not_comparable = _reasons(differs, given or {})
+    equal = [run for run, _, _ in done if run.course == "equal"]
+    if not not_comparable and len(equal) * 2 > len(done):
+        failures += [
+            f"the logged quality of run {run.number} is not reproduced, although that of {len(equal)} others is, to "
+            f"every digit ({run.words})"
+            for run, _, _ in done
+            if run.course == "differs"
+        ]
+    times = [(then.minutes, now.minutes) for _, then, now in finished if then.minutes and now.minutes]
+    # Runs that did the same work again are paired.
+    time = compare([a for a, _ in times], [b for _, b in times], paired=to_target == "equal") if times else None
+    return SetVerdict(
+        name=name,
+        unit=unit,
+        runs=tuple(runs),
+        quality=quality,
+        to_target=to_target,
+        courses_equal=len(equal),
+        time=time,
+        not_comparable=not_comparable,
+        differs=differs,
+        failures=tuple(failures),
+    )
+
+
+def run_result(run: RunSummary) -> RunResult:
+    """Return the result of a run; the target is reached by the rules of scores."""
+    fine = reached(run, _round(run))
+    last = run.quality[-1] if run.quality else None
+    return RunResult(
+        reached=fine,
+        minutes=as_summarized(run.minutes) if fine and run.minutes is not None else None,
+        progress=last.progress if last else None,
+        quality=last.value if last else None,
+        disturbances=run.disturbances,
+    )
+
+
+def compared_courses(old: RunSummary, new: RunSummary, unit: str) -> tuple[Literal["equal", "differs"], str]:
+    """Compare the qualities of two runs at every evaluation; also describe the first difference."""
+    before = [(point.progress, point.value) for point in old.quality]
+    after = [(point.progress, point.value) for point in new.quality]
+    if before == after:
+        end = f"{unit} {before[-1][0]:,.0f}, {before[-1][1]:.5f}" if before else "no evaluation"
+        return "equal", f"equal quality at every evaluation (last: {end})"
+    place, then, now = next(
+        ((a or b)[0], a, b)  # type: ignore[index]
+        for a, b in zip([*before, None], [*after, None], strict=False)
+        if a != b
+    )
+    texts = [f"{point[1]:.5f} at {unit} {point[0]:,.0f}" if point else "no evaluation" for point in (then, now)]
+    return "differs", f"quality differs from {unit} {place:,.0f} on: originally {texts[0]}, now {texts[1]}"
+
+
+def within_spread(then: Sequence[float], now: Sequence[float], interval: float) -> bool:
+    """Return True if the mean of `now` is within the 95 % prediction interval of runs like `then` (Student's t), plus
+    half an evaluation `interval`: a run reaches its target somewhere between two evaluations."""
+    if len(then) < 2 or not now:
+        return False
+    error = stdev(then) * math.sqrt(1 / len(then) + 1 / len(now))
+    return abs(fmean(now) - fmean(then)) <= quantile(len(then) - 1) * error + interval / 2
+
+
+def _reasons(differs: dict[str, dict[str, list[Any]]], given: Mapping[str, int]) -> tuple[str, ...]:
+    """Return why times are not comparable, as "1 thread then, 2 now (--threads 2)"."""
+    reasons = []
+    for name in ("threads", "ranks"):
+        if name in differs["origin"]:
+            then, now = differs["origin"][name]
+            old = f"{name} not recorded" if then is None else f"{then} {name[:-1] if then == 1 else name}"
+            option = f" (--{name} {given[name]})" if name in given else ""
+            reasons.append(f"{old} then, {now} now{option}")
+    reasons += [f"other {kind} ({listed([*differs[kind]], 3)})" for kind in ("hardware", "versions") if differs[kind]]
+    return tuple(reasons)
+
+
+def _round(run: RunSummary) -> str | None:
+    return scored_ruleset(run.benchmark or "", run)
+
+
+def _interval(run: RunSummary) -> float:
+    """Return the smallest progress between two evaluations, 0 if there is only one."""
+    points = [point.progress for point in run.quality]
+    return min((b - a for a, b in zip(points, points[1:], strict=False) if b > a), default=0.0)
