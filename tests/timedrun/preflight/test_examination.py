@@ -1,6 +1,5 @@
 """`timedrun preflight`: real configs pass with the expected notes; all faults are reported at once."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from judging.ground.errors import ExitCode, UsageError
+from judging.ground.errors import UsageError
 from judging.ground.result_files import ResultPaths
 from timedrun.benchmark import find
-from timedrun.cli import main
 from timedrun.config import RunConfig
 from timedrun.methods import LabelSmoothing, MixUp
 from timedrun.preflight import dry_run_report, machine_checks
@@ -194,9 +192,8 @@ def test_a_benchmark_without_a_plan_or_rules_is_named(monkeypatch):
     assert examination(config, ranks=5).planned.world_size == 1
 
 
-def test_the_command_prints_one_object_in_the_form_of_check(capsys):
-    assert main(["preflight", "image_classification", "methods", "--json"]) == ExitCode.OK
-    (report,) = json.loads(capsys.readouterr().out)
+def test_the_command_prints_one_object_in_the_form_of_check(told):
+    (report,) = told("preflight", "image_classification", "methods")
     assert {"path", "strict", "official", "ruleset", "checker", "findings"} <= report.keys()
     verdict = (report["path"], report["strict"], report["official"], report["runs"])
     assert verdict == ("digits_methods", "pass", "pass", 5)
@@ -206,10 +203,8 @@ def test_the_command_prints_one_object_in_the_form_of_check(capsys):
 
 
 @pytest.mark.usefixtures("strict_only")
-def test_the_command_takes_overrides_and_fails_with_a_message(capsys):
-    code = main(["preflight", "image_classification", "methods", "--submission.organization", "a b"])
-    assert code == ExitCode.ERROR
-    said = capsys.readouterr().out
+def test_the_command_takes_overrides_and_fails_with_a_message(printed):
+    said = printed("preflight", "image_classification", "methods", "--submission.organization", "a b", code=1)
     assert "error [folder-name] submission.organization is 'a b'" in said
     assert "1 error; nothing was run and no files were written" in said
 
