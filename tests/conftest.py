@@ -172,7 +172,11 @@ def answered(capsys: pytest.CaptureFixture[str]) -> Answered:
     """Runs a command, which must exit with `code`, and returns its output and its words on standard error."""
 
     def run(*words: object, code: int) -> tuple[str, str]:
-        assert main([*map(str, words)]) == code
+        try:
+            ended = main([*map(str, words)])
+        except SystemExit as of_parser:
+            ended = int(of_parser.code or 0)
+        assert ended == code
         return tuple(capsys.readouterr())
 
     return run

@@ -12,7 +12,6 @@ from image_classification.prepare import prepare
 from image_classification.stores.manifest import MANIFEST, StoreConfig
 from judging.ground.errors import DataError, TimedrunError, UsageError
 from tests.image_classification.preparation.samples import CLASSES
-from timedrun.cli import main
 
 
 def config_of(store: StoreConfig) -> ImageRunConfig:
@@ -115,16 +114,15 @@ def test_a_beton_store_without_ffcv_is_refused_before_anything_is_made(tmp_path,
     assert not (tmp_path / "store").exists()
 
 
-def test_the_command_refuses_images_for_a_benchmark_of_text(capsys):
-    assert main(["prepare", "language_model", "--images", "x", "--skip-broken"]) == 2
-    said = " ".join(capsys.readouterr().err.split())
+def test_the_command_refuses_images_for_a_benchmark_of_text(refused):
+    said = " ".join(refused("prepare", "language_model", "--images", "x", "--skip-broken").split())
     assert "not prepared from images; leave out --images, --skip-broken" in said
 
 
-def test_the_next_command_has_the_setting_that_the_data_need(tmp_path, images, capsys):
-    words = ["prepare", "image_classification", "baseline", "--data", "imagenet", "--images", str(images)]
-    assert main([*words, "--data-folder", str(tmp_path / "store"), "--seed", "3"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith(f"store --seed 3 --model.classes {len(CLASSES)}")
+def test_the_next_command_has_the_setting_that_the_data_need(tmp_path, images, printed):
+    words = ["prepare", "image_classification", "baseline", "--data", "imagenet", "--images", images]
+    last = printed(*words, "--data-folder", tmp_path / "store", "--seed", 3).splitlines()[-1]
+    assert last.endswith(f"store --seed 3 --model.classes {len(CLASSES)}")
 
 
 def test_other_and_empty_classes_are_reported(tmp_path, images, capsys):
