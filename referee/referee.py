@@ -121,19 +121,17 @@ def finite(measured: Measured) -> Measured:
     return measured
 
 
-class Ended(TimedrunError):
-    """Signal that ends an examination."""
-
-
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Raise Ended on the first signal of `ENDING`, so that processes and folders are removed, and ignore later ones; a
-    signal that is ignored from the start, as nohup(1) has it, stays so."""
+    """Raise TimedrunError on the first signal of `ENDING`, so that processes and folders are removed, and ignore later
+    ones; a signal that is ignored from the start, as nohup(1) has it, stays so."""
 
     def end(number: int, _: object) -> None:
         for each in before:
             signal.signal(each, signal.SIG_IGN)
-        error = Ended(f"ended by {signal.Signals(number).name}; the submission's processes and files were removed")
+        error = TimedrunError(
+            f"ended by {signal.Signals(number).name}; the submission's processes and files were removed"
+        )
         error.exit_code = ExitCode(128 + number)
         raise error
 

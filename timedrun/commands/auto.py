@@ -6,7 +6,6 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 from judging.ground import stdio
@@ -22,8 +21,6 @@ from timedrun.recipes.measured import MEASURED, measured_recipe
 from timedrun.run.progress import duration
 from timedrun.storage.method_sources import changes_naming
 
-_with_text = cache(with_text)  # which the search asks for again and again: 0.06 s each
-
 
 def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     started = time.monotonic()
@@ -38,10 +35,9 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         raise UsageError("--budget chooses the recipe of -O2; -O1 leaves the schedule as it is.")
     config, recipe = given, measured_recipe(benchmark.name, given)
     try:
-        if level == 2 and recipe:
-            config = recipe.at(config_of(benchmark, recipe.config, None, rest), budget)
-        elif level == 2:
-            config = given.with_recipe(budget, rest)
+        if level == 2:
+            ours = recipe and recipe.at(config_of(benchmark, recipe.config, None, rest), budget)
+            config = ours or given.with_recipe(budget, rest)
     except UsageError as error:
         known = "; ".join(each.budgets for each in MEASURED)
         raise UsageError(f"{error} Recipes: {known}; imagenet: 9 epochs or more.") from None
@@ -52,7 +48,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         settings = config
         for change in changes:
             try:
-                settings = _with_text(settings, change)
+                settings = with_text(settings, change)
             except SystemExit:  # of the parser, which has written what it lacks
                 raise UsageError(f"--try {change!r} is no setting of {settings.name} and no method") from None
         if problems := next(filter(None, checks.step_problems(benchmark, settings, options)), None):
@@ -71,16 +67,15 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         return ExitCode.INCONCLUSIVE
     notes = f"timedrun auto -O{level} from {given.name}: {'; '.join(done.sentences)}. {config.notes}"
     chosen = replace(done.settings, name=f"{config.name}_auto", notes=notes)
-    settings = dump(chosen)
+    settings, seconds = dump(chosen), time.monotonic() - started
     write_json(out, settings)
     if arguments.json:
-        values = {"config": str(out), "config_digest": digest(chosen), "seconds": time.monotonic() - started}
+        values = {"config": str(out), "config_digest": digest(chosen), "seconds": seconds}
         print(json.dumps({"benchmark": benchmark.name, "given": given.name, **values, **done.as_values()}, indent=2))
     else:
         show(config, done)
-        word = shlex.quote(f"{out}{changes_naming(settings)}")
-        print(f"{out}: run it with `timedrun run {benchmark.name} {word}`")
-        print(f"chosen in {duration(time.monotonic() - started)}")
+        command = shlex.join(["timedrun", "run", benchmark.name, f"{out}{changes_naming(settings)}"])
+        print(f"{out}: run it with `{command}`\nchosen in {duration(seconds)}")
     if done.unmeasured:
         stdio.message(f"timedrun auto: {late}")
     return ExitCode.INCONCLUSIVE if done.unmeasured else ExitCode.OK
