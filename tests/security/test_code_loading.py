@@ -66,7 +66,7 @@ def test_what_is_started_again_looks_for_packages_only_where_this_process_does(t
 
 
 @pytest.mark.processes
-def test_a_result_run_again_imports_nothing_that_its_config_names_or_beside_it(trap, tmp_path, monkeypatch, capsys):
+def test_a_result_run_again_imports_nothing_that_its_config_names_or_beside_it(trap, tmp_path, monkeypatch, printed):
     package = tmp_path / "package"
     config = {"benchmark": "trap_package", "seed": 1}
     write_log(package / "result_0.txt", {"config_digest": digest_of(config)})
@@ -75,8 +75,7 @@ def test_a_result_run_again_imports_nothing_that_its_config_names_or_beside_it(t
     (package / "torch.py").write_text(TELLS.format(mark=str(trap)))
     monkeypatch.setenv("PYTHONPATH", str(trap.parent / "path"))
     monkeypatch.chdir(package)
-    assert main(["reproduce", ".", "--run", "--results", str(tmp_path / "again")]) == 1
-    assert "is not a benchmark" in capsys.readouterr().out
+    assert "is not a benchmark" in printed("reproduce", ".", "--run", "--results", tmp_path / "again", code=1)
     assert not trap.exists()
 
 
@@ -109,14 +108,12 @@ def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(tmp_path):
     assert "--ranks" in why
 
 
-def test_a_config_from_a_file_cannot_say_where_results_are_written(tmp_path, monkeypatch, capsys):
-    assert main(["show", "image_classification", "smoke", "--data", "synthetic", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+def test_a_config_from_a_file_cannot_say_where_results_are_written(tmp_path, monkeypatch, told, refused):
+    shown = told("show", "image_classification", "smoke", "--data", "synthetic")
     monkeypatch.chdir(tmp_path)
     for name in ("/etc/x", "../x", "..", "-x", "", "a/b", "a\nb", "a" * 200):
         (tmp_path / "config.json").write_text(json.dumps(shown.get("config", shown) | {"name": name}))
-        assert main(["run", "image_classification", "config.json"]) == 2, name
-        assert "cannot name a folder" in capsys.readouterr().err, name
+        assert "cannot name a folder" in refused("run", "image_classification", "config.json"), name
         assert [path.name for path in tmp_path.iterdir()] == ["config.json"], name
 
 

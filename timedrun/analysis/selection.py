@@ -1,6 +1,7 @@
 """Selection, by measured step times, of changes that speed up a training step and leave its loss as it was."""
 
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -10,6 +11,7 @@ from judging.ground import stdio
 from judging.ground.errors import TimedrunError
 from judging.pages.table import Table
 from judging.scoring.interval import Interval, as_values
+from mlevents.terminal_escape import printable
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import UNTRIED, StepTimes, speed_up, step_times
 from timedrun.config import RunConfig
@@ -266,20 +268,20 @@ def selector(
     )
 
 
-def show(config: RunConfig, selection: Selection[RunConfig]) -> None:
-    """Print the evidence for each change, and the speed-up of all."""
+def report(config: RunConfig, selection: Selection[RunConfig]) -> list[str]:
+    """Return the evidence for each change, and the speed-up of all, as lines."""
     rows = [
         [evidence.change, "kept" if evidence.kept else "dropped", verdict(evidence)]
         for evidence in selection.evidence.values()
     ]
-    Table(["change", "", "step, with it over without it [95 %]"], rows).show()
-    print()
+    table = Table(["change", "", "step, with it over without it [95 %]"], rows)
+    lines = [*map(printable, table.lines(stdio.terminal_columns(sys.stdout))), ""]
     if selection.speed_up is None:
-        print(f"no change {'that was measured ' if selection.unmeasured else ''}pays: {config.name} stays as it is")
-        return
+        measured = "that was measured " if selection.unmeasured else ""
+        return [*lines, f"no change {measured}pays: {config.name} stays as it is"]
     given, chosen = (selection.times[name].seconds * 1e3 for name in (GIVEN, CHOSEN))
-    print(f"{config.name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {selection.speed_up.text()}")
-    print(f"losses of the first steps differ by at most {selection.loss:.1e}")
+    lines.append(f"{config.name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {selection.speed_up.text()}")
+    return [*lines, f"losses of the first steps differ by at most {selection.loss:.1e}"]
 
 
 def _gain_problem(gain: Interval) -> str:

@@ -1,7 +1,6 @@
 """`timedrun auto`: the fastest settings of a config on this machine, chosen by measured steps."""
 
 import argparse
-import json
 import shlex
 import time
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths, write_json
-from timedrun.analysis.selection import selector, show
+from timedrun.analysis.selection import report, selector
 from timedrun.commands.chosen_config import resources_of, settings_of
 from timedrun.config import RunConfig, digest, dump
 from timedrun.config_choice import FILE, config_of, with_text
@@ -60,7 +59,6 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         done = search.run()
     except ValueError as error:
         raise TimedrunError(f"{error}; {out} was not written.") from None
-    stdio.stage("")
     late = f"not measured before the time was over: {', '.join(done.unmeasured)}; give more --minutes or fewer --try"
     if done.unmeasured and not search.losses:
         stdio.message(f"timedrun auto: {late}; {out} was not written.")
@@ -69,13 +67,11 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     chosen = replace(done.settings, name=f"{config.name}_auto", notes=notes)
     settings, seconds = dump(chosen), time.monotonic() - started
     write_json(out, settings)
-    if arguments.json:
-        values = {"config": str(out), "config_digest": digest(chosen), "seconds": seconds}
-        print(json.dumps({"benchmark": benchmark.name, "given": given.name, **values, **done.as_values()}, indent=2))
-    else:
-        show(config, done)
-        command = shlex.join(["timedrun", "run", benchmark.name, f"{out}{changes_naming(settings)}"])
-        print(f"{out}: run it with `{command}`\nchosen in {duration(seconds)}")
+    command = shlex.join(["timedrun", "run", benchmark.name, f"{out}{changes_naming(settings)}"])
+    text = [*report(config, done), f"{out}: run it with `{command}`", f"chosen in {duration(seconds)}"]
+    told = {"config": str(out), "config_digest": digest(chosen), "seconds": seconds, **done.as_values()}
+    told = {"benchmark": benchmark.name, "given": given.name, **told}
+    stdio.report("\n".join(text), told, as_json=arguments.json)
     if done.unmeasured:
         stdio.message(f"timedrun auto: {late}")
     return ExitCode.INCONCLUSIVE if done.unmeasured else ExitCode.OK
