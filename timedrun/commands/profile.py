@@ -63,7 +63,6 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
             shown = not arguments.json
             profiles = [analysis.profile(benchmark, of, plan, data_folder, trace=trace, shown=shown) for of in configs]
             measured = [*map(Profiled, labels, configs, profiles)]
-            stdio.stage("")
             told = profile_report.as_values(measured, synthetic_data=arguments.synthetic)
     stdio.stage("")
     if arguments.out:

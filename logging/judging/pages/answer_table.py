@@ -128,30 +128,23 @@ def headline(curves: Sequence[Curve]) -> str:
 def answered(
     curves: Sequence[Curve], comparisons: Sequence[Comparison], asked: float | Budget, notes: Sequence[str] = ()
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the answer for each curve as plain values and as lines, in these what restricts it, and `notes`."""
+    """Return the answer for each curve as plain values, and as lines: a table, what is unknown and why, what restricts
+    the answers, `notes`, and the answer in words."""
     answers = at_budget(curves, asked) if isinstance(asked, Budget) else at_quality(curves, asked)
     winner = best(answers, lower_is_better=direction(runs_of(curves)) < 0)
-    restricted = [
+    kind = "best there" if isinstance(asked, Budget) else "first there"
+    caption = f"Interpolated between measured lengths, seed by seed (unverified); *: {kind}."
+    lines = [
+        stdio.fitted(caption, 0),
+        *table(answers, asked, winner).lines(stdio.terminal_columns(sys.stdout)),
+        *(stdio.fitted(printable(f"{answer.label}: {answer.why}"), 4) for answer in answers if answer.why),
         *grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves}),
         *grouped("warning:", {curve.label: curve.warnings for curve in comparisons[1:]}),
+        *notes,
+        NOTICE,
+        stdio.fitted(sentence(answers, asked, winner), 4),
     ]
-    lines = report(answers, asked, winner, stdio.terminal_columns(sys.stdout), [*restricted, *notes])
     return {"verified": False, "notice": NOTICE, **as_json(answers, asked, winner)}, lines
-
-
-def report(
-    answers: Sequence[Answer],
-    asked: float | Budget,
-    winner: Answer | None,
-    width: int | None,
-    notes: Sequence[str] = (),
-) -> list[str]:
-    """Return table, what is unknown and why, `notes`, and the answer in words as lines."""
-    kind = "first there" if not isinstance(asked, Budget) else "best there"
-    caption = f"Interpolated between measured lengths, seed by seed (unverified); *: {kind}."
-    unknown = [stdio.fitted(printable(f"{answer.label}: {answer.why}"), 4) for answer in answers if answer.why]
-    lines = [stdio.fitted(caption, 0), *table(answers, asked, winner).lines(width), *unknown, *notes]
-    return [*lines, NOTICE, stdio.fitted(sentence(answers, asked, winner), 4)]
 
 
 def as_json(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None) -> dict[str, Any]:

@@ -52,20 +52,18 @@ def decomposed(ratio: Ratio, parts: Decomposition, width: int | None) -> list[st
     """Return the table of the decomposition and the product; a ratio above 1 makes the second set faster."""
     first, second, unit = parts.first, parts.second, parts.first.unit
     minutes = min(first.minutes, second.minutes) >= 1
-    total = Interval(ratio.value, *(ratio.bounds or ()))
-
-    def row(name: str, of: Callable[[TimeParts], str], factor: Interval) -> list[str]:
-        return [name, of(first), of(second), factor.text(least=3)]
-
-    rows = [
-        row(
-            "time to train", lambda part: f"{part.minutes:.3f} min" if minutes else f"{part.minutes * 60:.2f} s", total
+    quantities: list[tuple[str, Callable[[TimeParts], str], Interval]] = [
+        (
+            "time to train",
+            lambda part: f"{part.minutes:.3f} min" if minutes else f"{part.minutes * 60:.2f} s",
+            Interval(ratio.value, *(ratio.bounds or ())),
         ),
-        row(f"= {unit}", lambda part: number(part.samples), parts.samples),
-        row(f"x {unit}/s, training", lambda part: number(part.samples_per_second), parts.samples_per_second),
-        row("x evaluation, start-up", lambda part: f"{1 - part.training_share:.1%}", parts.evaluation_and_startup),
-        row(f"{unit}/s, all in", lambda part: number(part.samples / part.minutes / 60), Interval(parts.per_sample)),
+        (f"= {unit}", lambda part: number(part.samples), parts.samples),
+        (f"x {unit}/s, training", lambda part: number(part.samples_per_second), parts.samples_per_second),
+        ("x evaluation, start-up", lambda part: f"{1 - part.training_share:.1%}", parts.evaluation_and_startup),
+        (f"{unit}/s, all in", lambda part: number(part.samples / part.minutes / 60), Interval(parts.per_sample)),
     ]
+    rows = [[name, of(first), of(second), factor.text(least=3)] for name, of, factor in quantities]
     header = ["", "first", "second", f"ratio [{ratio.confidence * 100:.4g} %]" if ratio.bounds else "ratio"]
     lines = Table(header, rows).lines(width)
     if ratio.decomposition_of_scores:
