@@ -247,11 +247,9 @@ def selector(
     """Return a selector among the equivalents of `config` and the changes `tried`, whose search of steps on this
     machine ends at the time `until` of time.monotonic."""
 
-    def left() -> float:
-        return until - time.monotonic()
-
     def measured(configs: Mapping[str, RunConfig], limited: bool) -> tuple[dict[str, StepTimes], dict[str, str]]:
-        seconds = left() / 2 if limited else math.inf  # a long warm-up, such as compiling, leaves time for the rest
+        left = until - time.monotonic()
+        seconds = left / 2 if limited else math.inf  # a long warm-up, such as compiling, leaves time for the rest
         folder, threads = options.data_folder, options.threads
         return step_times(config.benchmark, configs, STEPS, data_folder=folder, threads=threads, seconds=seconds)
 
@@ -263,7 +261,7 @@ def selector(
         measured,
         setting=lambda change: change.split()[0],
         tolerance=max(TOLERANCE[name] for name in (config.precision, *asked)),
-        expired=lambda: left() <= 0,
+        expired=lambda: time.monotonic() >= until,
         shown=lambda text: stdio.stage(f"timedrun auto: {text}", terminal_only=False),
     )
 
