@@ -1,7 +1,6 @@
 """ImageNet's archives are unpacked once, by torchvision, to the devkit's classes; a refusal leaves no split behind."""
 
 import io
-import json
 import shutil
 import sys
 import tarfile
@@ -17,7 +16,6 @@ from image_classification.preparation.archives import ARCHIVES, DEVKIT, WORK, un
 from judging.ground.errors import DataError
 from tests.image_classification.preparation.built_stores import silent
 from tests.image_classification.preparation.samples import CLASSES, fingerprint
-from timedrun.cli import main
 
 
 def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -77,14 +75,13 @@ def test_archives_are_unpacked_once_to_the_images_of_each_class(tmp_path, origin
     unpack_missing(folder, lambda line: pytest.fail(line))
 
 
-def test_the_command_makes_the_same_store_of_archives_and_of_their_images(tmp_path, original, imagenet, capsys):
-    words = ["prepare", "image_classification", "imagenet_baseline", "--json", "--workers", "1"]
+def test_the_command_makes_the_same_store_of_archives_and_of_their_images(tmp_path, original, imagenet, told):
+    words = ["prepare", "image_classification", "imagenet_baseline", "--workers", 1]
     for images in (original, archives_of(original, tmp_path / "imagenet")):
-        store = ["--data-folder", str(tmp_path / f"of_{images.name}"), "--data.store.format", "jpeg"]
-        assert main([*words, "--images", str(images), *store]) == 0
-        assert json.loads(capsys.readouterr().out)["train"] == 30
+        store = ["--data-folder", tmp_path / f"of_{images.name}", "--data.store.format", "jpeg"]
+        assert told(*words, "--images", images, *store)["train"] == 30
     assert fingerprint(tmp_path / "of_imagenet") == fingerprint(tmp_path / f"of_{original.name}")
-    assert main([*words, *store, "--decode"]) == 0
+    told(*words, *store, "--decode")
 
 
 def test_an_interrupted_split_begins_anew_and_a_complete_one_is_kept(tmp_path, original, imagenet, monkeypatch):
