@@ -151,7 +151,7 @@ def compare_runs(
     intervals: list[float] = []
     for original, again, problem in results:
         old = summarize(read(original.log))
-        rules, _ = rules_of(old.benchmark or "", _round(old), [old])
+        rules, _ = rules_of(old.benchmark or "", scored_ruleset(old.benchmark or "", old), [old])
         unit = unit or (rules.unit if rules else "")
         intervals.append(_interval(old))
         then = run_result(old)
@@ -172,8 +172,6 @@ def compare_runs(
         runs.append(repeat)
     failures = [f"run {run.number} could not be repeated: {run.problem}" for run in runs if run.problem]
     done = [(run, run.original, run.again) for run in runs if run.again]
-    quality: Agreement = "unknown"
-    to_target: Agreement = "unknown"
     other = [
         f"run {run.number} {'reached' if now.reached else 'did not reach'} its target now, "
         f"but {'reached' if then.reached else 'did not reach'} it originally"
@@ -181,12 +179,12 @@ def compare_runs(
         for run, then, now in done
         if then.reached != now.reached
     ]
-    if done:
-        quality = "differs" if other else "equal"
-        failures += other
-    finished = [(run, then, now) for run, then, now in done if then.reached and now.reached]
-    steps = [(then.progress, now.progress) for _, then, now in finished]
+    failures += other
+    quality: Agreement = "differs" if other else "equal" if done else "unknown"
+    finished = [(then, now) for _, then, now in done if then.reached and now.reached]
+    steps = [(then.progress, now.progress) for then, now in finished]
     known = [(a, b) for a, b in steps if a is not None and b is not None]
+    to_target: Agreement = "unknown"
     if known and all(a == b for a, b in known):
         to_target = "equal"
     elif known:
@@ -206,7 +204,7 @@ def compare_runs(
             for run, _, _ in done
             if run.course == "differs"
         ]
-    times = [(then.minutes, now.minutes) for _, then, now in finished if then.minutes and now.minutes]
+    times = [(then.minutes, now.minutes) for then, now in finished if then.minutes and now.minutes]
     # Runs that did the same work again are paired.
     time = compare([a for a, _ in times], [b for _, b in times], paired=to_target == "equal") if times else None
     return SetVerdict(
@@ -225,7 +223,7 @@ def compare_runs(
 
 def run_result(run: RunSummary) -> RunResult:
     """Return the result of a run; the target is reached by the rules of scores."""
-    fine = reached(run, _round(run))
+    fine = reached(run, scored_ruleset(run.benchmark or "", run))
     last = run.quality[-1] if run.quality else None
     return RunResult(
         reached=fine,
@@ -272,10 +270,6 @@ def _reasons(differs: dict[str, dict[str, list[Any]]], given: Mapping[str, int])
             reasons.append(f"{old} then, {now} now{option}")
     reasons += [f"other {kind} ({listed([*differs[kind]], 3)})" for kind in ("hardware", "versions") if differs[kind]]
     return tuple(reasons)
-
-
-def _round(run: RunSummary) -> str | None:
-    return scored_ruleset(run.benchmark or "", run)
 
 
 def _interval(run: RunSummary) -> float:
