@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from judging.ground.errors import UsageError
+from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from referee import contents, prefix, probes, training_time
 from referee.images import ImageFiles, Images
 from referee.probes import LEAKED, Measured, Probed, Questions
@@ -26,6 +27,7 @@ from referee.training_time import Allowance, TrainingTime
 from referee.verdict import Finding, Verdict
 from referee.watched_folder import WatchedFolder
 
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 BUSY_LOOKS: Final = 5
 BUSY_SECONDS: Final = 0.08
 BUSY_ROUNDS: Final = 25
@@ -88,6 +90,16 @@ class Examination:
     fixed: tuple[int, ...] = ()
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        """Raise UsageError unless the task is one, of text or of images."""
+        of_text = [self.vocabulary, self.context, self.prefix, self.fixed]
+        if any(of_text) if self.classes else not all(of_text[:2]):
+            text = "name --classes, of images, or --vocabulary and --context, of text, to which --prefix and --fixed"
+            raise UsageError(f"{text} belong. Nothing was run.")
+        if self.prefix and self.prefix < self.context:
+            text = f"--prefix {self.prefix}: no whole row of --context {self.context}"
+            raise UsageError(f"{text}; name as many tokens or more. Nothing was run.")
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -107,6 +119,30 @@ def finite(measured: Measured) -> Measured:
         text = f"probability 0 for a token that occurred, {where}: the loss is infinite; give every token a small one"
         raise Violation("answers", text)
     return measured
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Raise TimedrunError on the first signal of `ENDING`, so that processes and folders are removed, and ignore later
+    ones; a signal that is ignored from the start, as nohup(1) has it, stays so."""
+
+    def end(number: int, _: object) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        error = TimedrunError(
+            f"ended by {signal.Signals(number).name}; the submission's processes and files were removed"
+        )
+        error.exit_code = ExitCode(128 + number)
+        raise error
+
+    before = {number: now for number in ENDING if (now := signal.getsignal(number)) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Referee:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from judging.ground import stdio
 from judging.ground.errors import ExitCode
 from judging.pages.table import Table
 from judging.scoring.target_test import LEVEL, NotTestable, TargetTest, target_test
@@ -144,6 +146,23 @@ class Series:
         table = Table(["run", self.measure, "standard error", "train s", "probes"], rows).lines(width)
         shown = self.breach or self.undecided
         return [*(table if rows else []), *(shown.lines(width)[:-1] if shown else [""]), self.sentence]
+
+
+def examine_in_turns(
+    examine: Callable[[dict[str, bytes]], Verdict],
+    submissions: Sequence[dict[str, bytes]],
+    verdicts: list[list[Verdict]],
+    runs: int,
+) -> None:
+    """Examine the files of each of the `submissions` `runs` times, and add to its `verdicts`; a breach ends it."""
+    turns = [(number, place) for number in range(runs) for place in range(len(submissions))]
+    for turn, (number, place) in enumerate(turns, 1):
+        of = f" (examination {turn} of {len(turns)})" if len(turns) > 1 else ""
+        stdio.stage(f"timedrun referee: training twice, then asking{of}")
+        each = place if number % 2 == 0 else -1 - place  # who goes first changes from round to round
+        verdicts[each].append(examine(submissions[each]))
+        if verdicts[each][-1].exit_code is ExitCode.ERROR:
+            return
 
 
 def _mean(values: list[float], digits: int) -> str:

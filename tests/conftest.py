@@ -3,13 +3,14 @@
 import functools
 import gc
 import importlib
+import json
 import os
 import re
 import shutil
 import signal
 import sys
 import tarfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,11 @@ import hypothesis
 import pytest
 
 from tests import forked_python
+from timedrun.cli import main
+
+Answered = Callable[..., tuple[str, str]]
+Printed = Callable[..., str]
+Told = Callable[..., Any]
 
 TESTS = Path(__file__).parent
 PUBLISHED_LOGS = "TIMEDRUN_PUBLISHED_LOGS"
@@ -159,3 +165,36 @@ def trainers(request) -> None:
     """Let transformers and Lightning import, which need no torchvision and fail beside one that does."""
     if importlib.util.find_spec("torchvision") is not None:
         request.getfixturevalue("torchvision")
+
+
+@pytest.fixture
+def answered(capsys: pytest.CaptureFixture[str]) -> Answered:
+    """Runs a command, which must exit with `code`, and returns its output and its words on standard error."""
+
+    def run(*words: object, code: int) -> tuple[str, str]:
+        try:
+            ended = main([*map(str, words)])
+        except SystemExit as of_parser:
+            ended = int(of_parser.code or 0)
+        assert ended == code
+        return tuple(capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def printed(answered: Answered) -> Printed:
+    """Runs a command, which must exit with `code`, and returns its output."""
+    return lambda *words, code=0: answered(*words, code=code)[0]
+
+
+@pytest.fixture
+def told(printed: Printed) -> Told:
+    """Runs a command with --json, which must exit with `code`, and returns the values that it prints."""
+    return lambda *words, code=0: json.loads(printed(*words, "--json", code=code))
+
+
+@pytest.fixture
+def refused(answered: Answered) -> Printed:
+    """Runs a command, which must fail with `code`, and returns what it says of it."""
+    return lambda *words, code=2: answered(*words, code=code)[1]

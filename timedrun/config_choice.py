@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -137,6 +138,7 @@ def _value(node: ast.expr) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+@cache  # which `timedrun auto` asks for again and again: 0.06 s each
 def with_text(config: Config, text: str) -> Config:
     """Return `config` with a change such as "+ema(half_life=8)", "-blurpool" or "optimizer.peak-lr 0.1"."""
     if text[:1] not in "+-" or text.startswith("--"):

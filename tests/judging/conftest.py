@@ -19,14 +19,10 @@ from mlevents.record import read, result_files
 from mlevents.runlog import RunLog
 from mlevents.runlog.protocol import Protocol
 from mlevents.summary import RunSummary, summarize
-from timedrun.cli import main
 
 WriteRun = Callable[..., Path]
 MakeSet = Callable[..., Path]
 WriteSet = Callable[..., Path]
-Answered = Callable[..., tuple[str, str]]
-Printed = Callable[..., str]
-Told = Callable[..., Any]
 
 ENVIRONMENT = "python 3.11.7\n\ninstalled distributions:\nscikit_learn==1.9.1\ntorch==2.13.0\n"
 
@@ -126,35 +122,6 @@ def log_loads(path: Path, *blocks: dict[str, Any], lacks: dict[str, str] | None 
     loads = [f":::MLLOG {json.dumps(event | {'value': block})}\n" for block in blocks]
     path.write_text("".join([*lines, *loads, stop]))
     return path
-
-
-@pytest.fixture
-def answered(capsys: pytest.CaptureFixture[str]) -> Answered:
-    """Runs a command, which must exit with `code`, and returns its output and its words on standard error."""
-
-    def run(*words: object, code: int) -> tuple[str, str]:
-        assert main([*map(str, words)]) == code
-        return tuple(capsys.readouterr())
-
-    return run
-
-
-@pytest.fixture
-def printed(answered: Answered) -> Printed:
-    """Runs a command, which must exit with `code`, and returns its output."""
-    return lambda *words, code=0: answered(*words, code=code)[0]
-
-
-@pytest.fixture
-def told(printed: Printed) -> Told:
-    """Runs a command with --json, which must exit with `code`, and returns the values that it prints."""
-    return lambda *words, code=0: json.loads(printed(*words, "--json", code=code))
-
-
-@pytest.fixture
-def refused(answered: Answered) -> Printed:
-    """Runs a command, which must fail with `code`, and returns what it says of it."""
-    return lambda *words, code=2: answered(*words, code=code)[1]
 
 
 @pytest.fixture(scope="session")

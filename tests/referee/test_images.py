@@ -5,14 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from judging.ground.errors import DataError, ExitCode
+from judging.ground.errors import DataError, ExitCode, UsageError
 from referee.images import Disguise, ImageFiles, Images, near_duplicates
 from referee.referee import Examination, Referee
 from referee.series import Series
 from referee.verdict import Verdict
 from tests.referee.conftest import LIMITS, made_referee
 from tests.referee.picture_base import CLASSES, pictures
-from timedrun import cli
 
 BASE = Path(__file__).with_name("picture_base.py")
 SETTINGS = Examination(classes=CLASSES, limits=LIMITS, rows=256, margin=0.02, time_ratio=1.5, time_grace=5, target=0.8)
@@ -188,7 +187,7 @@ def test_the_mean_accuracy_of_runs_reaches_the_target_from_above():
     assert judged.as_json()["accuracies"] == [0.9411, 0.9413, 0.9415] and "causality" not in str(runs[0].lines(None))
 
 
-def test_the_task_is_of_text_or_of_images(folder, capsys):
-    line = ["referee", str(BASE), "--train", str(folder), "--validation", str(folder)]
-    for more in ([], ["--context", "8"], ["--classes", "4", "--vocabulary", "9"], ["--classes", "4", "--prefix"]):
-        assert cli.main([*line, *more]) == 2 and "name --classes, of images, or" in capsys.readouterr().err
+def test_the_task_is_of_text_or_of_images():
+    for task in ({}, {"context": 8}, {"classes": 4, "vocabulary": 9}, {"classes": 4, "prefix": 1}):
+        with pytest.raises(UsageError, match="name --classes, of images, or"):
+            Examination(**task)

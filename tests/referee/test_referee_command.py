@@ -27,10 +27,10 @@ from tests.referee.submissions import HONEST
 from timedrun import cli
 
 
-def command(submission: Path, tokens: Path, *more: str) -> list[str]:
-    task = ["--vocabulary", "64", "--context", "32", "--threads", "1", "--rows", "32", "--margin", "0.15"]
-    data = ["--train", str(tokens / "train.npy"), "--validation", str(tokens / "validation.npy")]
-    return ["referee", str(submission), *data, *task, *more]
+def command(submission: Path, tokens: Path, *more: object) -> list[object]:
+    task = ["--vocabulary", 64, "--context", 32, "--threads", 1, "--rows", 32, "--margin", 0.15]
+    data = ["--train", tokens / "train.npy", "--validation", tokens / "validation.npy"]
+    return ["referee", submission, *data, *task, *more]
 
 
 def write_plain(folder: Path, first: str = "") -> None:
@@ -41,7 +41,7 @@ def write_plain(folder: Path, first: str = "") -> None:
 
 @pytest.mark.processes
 @pytest.mark.usefixtures("referee")  # skips where there is no sandbox
-def test_a_missed_target_is_the_only_finding_also_beside_a_temporary_environment(token_files, monkeypatch, capsys):
+def test_a_missed_target_is_the_only_finding_also_beside_a_temporary_environment(token_files, monkeypatch, told):
     found = sandbox.readable()
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder, code = Path(name, "seen"), Path(name, "code")
@@ -50,8 +50,7 @@ def test_a_missed_target_is_the_only_finding_also_beside_a_temporary_environment
         (folder / "marker.txt").write_text("")
         write_plain(code, first=f"open({str(folder / 'marker.txt')!r})\n")
         monkeypatch.setattr(sandbox, "readable", lambda: [*found, folder])
-        assert cli.main(command(code, token_files, "--target", "1.0", "--json")) == 3
-    said = json.loads(capsys.readouterr().out)
+        said = told(*command(code, token_files, "--target", 1.0), code=3)
     assert (said["accepted"], said["isolated"], len(said["submission_sha256"])) == (False, True, 64)
     assert [found["probe"] for found in said["findings"] if not found["passed"]] == ["target"]
 
@@ -59,7 +58,8 @@ def test_a_missed_target_is_the_only_finding_also_beside_a_temporary_environment
 @pytest.mark.processes
 def test_without_a_sandbox_the_verdict_says_so_and_each_examination_has_its_seed(token_files, tmp_path, capsys):
     write_plain(tmp_path)
-    code = cli.main(command(tmp_path, token_files, "--no-sandbox", "--runs", "2", "--target", "4.1"))
+    words = command(tmp_path, token_files, "--no-sandbox", "--runs", 2, "--target", 4.1)
+    code = cli.main([*map(str, words)])
     said = capsys.readouterr().out
     assert "NOT ISOLATED" in said and ("accepted" in said) == (code == 0) and code in (0, 3)
     losses = re.findall(r"^ *[12] +(\d\.\d{4}) ", said, re.MULTILINE)
@@ -84,15 +84,14 @@ def test_what_cannot_be_kept_from_a_submission_is_refused_before_any_code_runs(t
             Referee(Examination(64, 32), token_files / "train.npy", validation, tmp_path)
 
 
-def test_validation_data_with_an_unknown_token_and_a_prefix_without_a_row_are_refused(token_files, tmp_path, capsys):
+def test_validation_data_with_an_unknown_token_and_a_prefix_without_a_row_are_refused(token_files, tmp_path, refused):
     tokens = np.load(token_files / "validation.npy")
     tokens[-1] = 64  # of no row
     np.save(tmp_path / "validation.npy", tokens)
     with pytest.raises(DataError, match=r"validation\.npy: token 64 where the vocabulary is 64"):
         Referee(Examination(64, 32), token_files / "train.npy", tmp_path / "validation.npy", tmp_path)
     write_plain(tmp_path)
-    assert cli.main(command(tmp_path, token_files, "--prefix", "31")) == 2
-    assert "--prefix 31: no whole row of --context 32" in capsys.readouterr().err
+    assert "--prefix 31: no whole row of --context 32" in refused(*command(tmp_path, token_files, "--prefix", 31))
 
 
 @pytest.mark.processes
@@ -117,11 +116,11 @@ def test_a_folder_of_a_speed_run_gives_the_part_by_its_name(tmp_path):
     assert [shard.path.name for shard in shards(tmp_path, "val")] == val
 
 
-def test_a_folder_without_submission_and_a_link_in_one_are_refused_unread(token_files, tmp_path):
-    assert cli.main(command(tmp_path / "none", token_files)) == 2
+def test_a_folder_without_submission_and_a_link_in_one_are_refused_unread(token_files, tmp_path, refused):
+    refused(*command(tmp_path / "none", token_files))
     (tmp_path / "submission.py").write_text(HONEST)
     (tmp_path / "notes.txt").symlink_to(token_files / "validation.npy")
-    assert cli.main(command(tmp_path, token_files, "--no-sandbox")) == 2
+    refused(*command(tmp_path, token_files, "--no-sandbox"))
 
 
 def test_both_kinds_of_token_files_are_read_and_renumbered_alike(tmp_path):
@@ -293,7 +292,7 @@ class Judge:
 
 
 @pytest.mark.parametrize(("ended_by", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
-def test_a_signal_leaves_no_folder_and_the_report_of_what_was_finished(ended_by, code, token_files, tmp_path, capsys):
+def test_a_signal_leaves_no_folder_and_the_report_of_what_was_finished(ended_by, code, token_files, tmp_path, printed):
     (tmp_path / "scratch").mkdir()
     write_plain(tmp_path)
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
@@ -301,26 +300,25 @@ def test_a_signal_leaves_no_folder_and_the_report_of_what_was_finished(ended_by,
         # A shell starts what it does not wait for with SIGINT ignored.
         undo.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         patch.setattr("timedrun.commands.referee.Referee", type("Ended", (Judge,), {"ended_by": ended_by}))
-        line = command(tmp_path, token_files, "--runs", "4", "--scratch", str(tmp_path / "scratch"))
-        assert cli.main(line) == code
+        line = command(tmp_path, token_files, "--runs", 4, "--scratch", tmp_path / "scratch")
+        said = printed(*line, code=code)
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == handlers
-    assert "unfinished, 1 of 4 runs: mean loss 3.2700" in capsys.readouterr().out
+    assert "unfinished, 1 of 4 runs: mean loss 3.2700" in said
     assert not [*(tmp_path / "scratch").iterdir()]
 
 
-def test_a_script_and_a_record_are_examined_in_turns(token_files, tmp_path, capsys, monkeypatch):
+def test_a_script_and_a_record_are_examined_in_turns(token_files, tmp_path, told, refused, monkeypatch):
     paths = [tmp_path / "submission", tmp_path / "record"]
     for path, first in zip(paths, ("", "import time\n"), strict=True):
         path.mkdir()
         write_plain(path, first)
     judge = Judge()
     monkeypatch.setattr("timedrun.commands.referee.Referee", lambda *_, **__: judge)
-    line = command(paths[0], token_files, "--against", str(paths[1]), "--json")
-    assert cli.main([*line, "--runs", "3"]) == 2 and "--against needs --target" in capsys.readouterr().err
-    line += ["--target", "3.3"]  # equal losses have no test
-    assert cli.main([*line, "--runs", "2"]) == 2
-    assert cli.main([*line, "--runs", "3"]) == 3
-    said = json.loads(capsys.readouterr().out)
+    line = command(paths[0], token_files, "--against", paths[1])
+    assert "--against needs --target" in refused(*line, "--runs", 3)
+    line += ["--target", 3.3]  # equal losses have no test
+    refused(*line, "--runs", 2)
+    said = told(*line, "--runs", 3, code=3)
     sides = [[run["submission_sha256"] for run in said[side]["runs"]] for side in ("submission", "record")]
     assert [len({*side}) for side in sides] == [1, 1] and sides[0] != sides[1]
     one, other = sides[0][0], sides[1][0]

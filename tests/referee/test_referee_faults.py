@@ -19,7 +19,6 @@ from referee.series import Series
 from referee.token_files import shards
 from referee.verdict import Finding, Verdict
 from tests.referee.submissions import HONEST, START
-from timedrun import cli
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -83,12 +82,12 @@ def test_impossible_token_ids_are_refused_before_any_code_runs(settings, reason,
 
 
 @pytest.mark.processes
-def test_a_device_that_the_machine_has_not_blames_no_script(token_files, tmp_path, capsys):
+def test_a_device_that_the_machine_has_not_blames_no_script(token_files, tmp_path, answered):
     (tmp_path / "submission.py").write_text(HONEST)
-    files = ["--train", str(token_files / "train.npy"), "--validation", str(token_files / "validation.npy")]
-    task = ["--vocabulary", "64", "--context", "32", "--no-sandbox", "--device", "cuda:63"]
-    assert cli.main(["referee", str(tmp_path), *files, *task]) == 2
-    assert "--device: cuda:63: " in (said := capsys.readouterr()).err and "rejected" not in said.out
+    files = ["--train", token_files / "train.npy", "--validation", token_files / "validation.npy"]
+    task = ["--vocabulary", 64, "--context", 32, "--no-sandbox", "--device", "cuda:63"]
+    out, errors = answered("referee", tmp_path, *files, *task, code=2)
+    assert "--device: cuda:63: " in errors and "rejected" not in out
 
 
 FIT = (

@@ -12,15 +12,15 @@ import torch
 
 from judging.ground.config_values import digest_of
 from judging.ground.errors import UsageError
+from judging.ground.result_files import ResultPaths
 from judging.scoring.recorded_run import recorded_run_of
 from tests.security.hostile_logs import write_log
 from timedrun.benchmark import find
 from timedrun.cli import main
-from timedrun.commands import reproduce
-from timedrun.commands.parser import parser
 from timedrun.distributed.launch_env import module_command
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_file import CheckpointError
+from timedrun.submission.reproduction.repetition import Outcome, repeat_config
 
 TELLS = "import pathlib; pathlib.Path({mark!r}).touch()\n"
 
@@ -66,7 +66,7 @@ def test_what_is_started_again_looks_for_packages_only_where_this_process_does(t
 
 
 @pytest.mark.processes
-def test_a_result_run_again_imports_nothing_that_its_config_names_or_beside_it(trap, tmp_path, monkeypatch, capsys):
+def test_a_result_run_again_imports_nothing_that_its_config_names_or_beside_it(trap, tmp_path, monkeypatch, printed):
     package = tmp_path / "package"
     config = {"benchmark": "trap_package", "seed": 1}
     write_log(package / "result_0.txt", {"config_digest": digest_of(config)})
@@ -75,8 +75,7 @@ def test_a_result_run_again_imports_nothing_that_its_config_names_or_beside_it(t
     (package / "torch.py").write_text(TELLS.format(mark=str(trap)))
     monkeypatch.setenv("PYTHONPATH", str(trap.parent / "path"))
     monkeypatch.chdir(package)
-    assert main(["reproduce", ".", "--run", "--results", str(tmp_path / "again")]) == 1
-    assert "is not a benchmark" in capsys.readouterr().out
+    assert "is not a benchmark" in printed("reproduce", ".", "--run", "--results", tmp_path / "again", code=1)
     assert not trap.exists()
 
 
@@ -89,31 +88,32 @@ def test_a_result_run_again_imports_no_benchmark_of_the_working_directory(tmp_pa
     (tmp_path / "run_0").mkdir()
     (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "trap_benchmark"}')
     monkeypatch.chdir(tmp_path)
-    arguments = parser().parse_args(["reproduce", ".", "--run"])
-    why, _ = reproduce.run_one(arguments, recorded_run_of(tmp_path / "result_0.txt"), tmp_path / "again", "again")
+    why, _ = repeated(tmp_path)
     assert f"set PYTHONPATH={tmp_path}" in why
     assert main(["list"]) == 0
     assert not mark.exists()
 
 
-def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(tmp_path, monkeypatch):
-    monkeypatch.setattr(subprocess, "Popen", lambda *arguments, **options: pytest.fail("a process was started"))
+def repeated(folder: Path) -> Outcome:
+    """Ask for a run that is refused."""
+    run, paths = recorded_run_of(folder / "result_0.txt"), ResultPaths(folder / "again", 0)
+    return repeat_config(run, paths, folder, {}, lambda ranks, threads: pytest.fail("a process was started"))
+
+
+def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(tmp_path):
     (tmp_path / "run_0").mkdir()
     (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "image_classification"}')
     (tmp_path / "run_0" / "provenance.json").write_text('{"ranks": 1000000}')
-    arguments = parser().parse_args(["reproduce", str(tmp_path), "--run"])
-    why, _ = reproduce.run_one(arguments, recorded_run_of(tmp_path / "result_0.txt"), tmp_path / "again", "again")
+    why, _ = repeated(tmp_path)
     assert "--ranks" in why
 
 
-def test_a_config_from_a_file_cannot_say_where_results_are_written(tmp_path, monkeypatch, capsys):
-    assert main(["show", "image_classification", "smoke", "--data", "synthetic", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+def test_a_config_from_a_file_cannot_say_where_results_are_written(tmp_path, monkeypatch, told, refused):
+    shown = told("show", "image_classification", "smoke", "--data", "synthetic")
     monkeypatch.chdir(tmp_path)
     for name in ("/etc/x", "../x", "..", "-x", "", "a/b", "a\nb", "a" * 200):
         (tmp_path / "config.json").write_text(json.dumps(shown.get("config", shown) | {"name": name}))
-        assert main(["run", "image_classification", "config.json"]) == 2, name
-        assert "cannot name a folder" in capsys.readouterr().err, name
+        assert "cannot name a folder" in refused("run", "image_classification", "config.json"), name
         assert [path.name for path in tmp_path.iterdir()] == ["config.json"], name
 
 

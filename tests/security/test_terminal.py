@@ -20,7 +20,7 @@ from tests.security.hostile_logs import ESCAPE, HOSTILE, harmless, write_log
 from timedrun.cli import main
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run import worker
-from timedrun.submission.reproduction.reproduce_run import compare_runs
+from timedrun.submission.reproduction.repetition import compare_runs
 
 NAMES = ("submission_org", "submission_platform", "submission_benchmark", "dataset", "config_name")
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -22,8 +21,6 @@ from mlevents.record import RunRecord
 from mlevents.runlog import RunLog
 from tests.forked_python import environment_of
 from tests.timedrun.distributed.launched_ranks import alive, until
-from timedrun import cli
-from timedrun.cli import main
 from timedrun.commands.parser import VERBS
 from timedrun.run import launch
 
@@ -36,16 +33,6 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 def timedrun(*arguments: object, program: tuple[str, ...] = ("-m", "timedrun")) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *program, *map(str, arguments)]
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
-
-
-def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int | str | None, str, str]:
-    """Return the exit code and what a command in this process prints to standard output and error."""
-    try:
-        code: int | str | None = main(list(map(str, arguments)))
-    except SystemExit as ended:
-        code = ended.code
-    said = capsys.readouterr()
-    return code, said.out, said.err
 
 
 def result(folder: Path, number: int = 0) -> RunRecord:
@@ -65,22 +52,18 @@ def course(run: RunRecord) -> list[object]:
     ]
 
 
-def test_the_bare_command_prints_all_verbs_by_purpose_and_fails(capsys):
-    assert cli.main([]) == ExitCode.USAGE
-    said = capsys.readouterr()
-    assert not said.out
+def test_the_bare_command_prints_all_verbs_by_purpose_and_fails(answered):
+    out, said = answered(code=2)
+    assert not out
     for group, verbs in VERBS.items():
-        assert f"\n{group.lower()}:\n" in said.err
-        assert all(f"\n  {verb} " in said.err for verb in verbs)
+        assert f"\n{group.lower()}:\n" in said
+        assert all(f"\n  {verb} " in said for verb in verbs)
 
 
-def test_the_help_begins_with_six_verbs_and_says_which_of_those_alike_to_use(capsys):
+def test_the_help_begins_with_six_verbs_and_says_which_of_those_alike_to_use(printed, refused):
     assert list(next(iter(VERBS.values()))) == ["run", "race", "check", "report", "show", "doctor"]
-    cli.main([])
-    assert "\n  use run if you time one config, race if" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        cli.main(["sweep", "--help"])
-    said = capsys.readouterr().out
+    assert "\n  use run if you time one config, race if" in refused()
+    said = printed("sweep", "--help")
     assert "use run if" in said and "use report if" not in said
 
 
@@ -97,29 +80,18 @@ def test_the_help_begins_with_six_verbs_and_says_which_of_those_alike_to_use(cap
         ("list resnet", "image_classification"),
     ],
 )
-def test_a_misspelt_word_of_the_command_line_names_the_nearest(words, near, capsys):
-    try:
-        code = cli.main(words.split())
-    except SystemExit as ended:
-        code = int(str(ended.code))
-    assert code == ExitCode.USAGE
-    assert f"Did you mean {near}?" in " ".join(capsys.readouterr().err.split())
+def test_a_misspelt_word_of_the_command_line_names_the_nearest(words, near, refused):
+    assert f"Did you mean {near}?" in " ".join(refused(*words.split()).split())
 
 
-def test_a_verb_that_ended_names_what_is_in_its_place(capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["bench", "step", "image_classification", "baseline", "--skip", "3"])
-    assert ended.value.code == ExitCode.USAGE
-    said = capsys.readouterr().err
+def test_a_verb_that_ended_names_what_is_in_its_place(refused):
+    said = refused("bench", "step", "image_classification", "baseline", "--skip", 3)
     assert "`timedrun bench` ended: `timedrun profile --interleaved` times steps" in said and "argument" not in said
 
 
 @pytest.mark.parametrize("option", ["-V", "--version"])
-def test_the_version_is_that_of_the_package(option, capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main([option])
-    assert not ended.value.code
-    assert capsys.readouterr().out == f"timedrun {version('timedrun')}\n" == f"timedrun {package.__version__}\n"
+def test_the_version_is_that_of_the_package(option, printed):
+    assert printed(option) == f"timedrun {version('timedrun')}\n" == f"timedrun {package.__version__}\n"
 
 
 @pytest.mark.processes
@@ -191,7 +163,7 @@ def test_several_runs_have_their_own_seeds_and_a_failed_one_does_not_lose_the_ot
     assert not (folder / "run_3").exists()
 
 
-def test_a_failed_run_of_several_is_reported_and_the_worst_exit_code_returned(tmp_path, monkeypatch, capsys):
+def test_a_failed_run_of_several_is_reported_and_the_worst_exit_code_returned(tmp_path, monkeypatch, printed, refused):
     codes, seen = [3, 4, 0], list[list[str]]()
 
     def child(command: list[str]) -> tuple[int, str, bool]:
@@ -200,24 +172,22 @@ def test_a_failed_run_of_several_is_reported_and_the_worst_exit_code_returned(tm
 
     monkeypatch.setattr("timedrun.evidence.run_series.run_child", child)
     command = ["run", *SMOKE, "--results", str(tmp_path / "set"), "--runs", "3"]
-    assert main(command) == 4
-    assert capsys.readouterr().out.count("before it opened a log") == 3
+    assert printed(*command, code=4).count("before it opened a log") == 3
     assert all(one[one.index("run") : -7] == [*command, "--results", str(tmp_path / "set")] for one in seen)
     for more in (["--seed", "3"], ["--number", "1"], ["--resume"]):
-        assert main([*command, *more]) == 2
-        assert "leave out --resume, --number, --seed" in capsys.readouterr().err
+        assert "leave out --resume, --number, --seed" in refused(*command, *more)
     assert len(seen) == 3
 
 
 @pytest.mark.parametrize(("ended", "code"), [(0, 143), (3, 143), (75, 75)])
-def test_a_signal_between_two_of_several_runs_ends_them_with_its_code(ended, code, tmp_path, monkeypatch, capsys):
+def test_a_signal_between_two_of_several_runs_ends_them_with_its_code(ended, code, tmp_path, monkeypatch, printed):
     def child(command: list[str]) -> tuple[int, str, int]:
         os.kill(os.getpid(), signal.SIGTERM)
         return ended, "", signal.SIGTERM if ended == 75 else 0
 
     monkeypatch.setattr("timedrun.evidence.run_series.run_child", child)
-    assert main(["run", *SMOKE, "--results", str(tmp_path / "set"), "--runs", "3"]) == code
-    assert "0 of 1 runs reached the target; 2 not started" in capsys.readouterr().out
+    said = printed("run", *SMOKE, "--results", tmp_path / "set", "--runs", 3, code=code)
+    assert "0 of 1 runs reached the target; 2 not started" in said
 
 
 @contextmanager
@@ -305,15 +275,15 @@ def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_tor
 
 
 @pytest.mark.parametrize(("status", "results"), [(keys.SUCCESS, 1), (keys.ABORTED, 2)])
-def test_a_restart_by_torchrun_is_not_spent_on_a_refusal(status, results, tmp_path, monkeypatch, capsys):
+def test_a_restart_by_torchrun_is_not_spent_on_a_refusal(status, results, tmp_path, monkeypatch, printed):
     log = RunLog(tmp_path / "result_0.txt")
     if status == keys.SUCCESS:
         log.start(keys.RUN_START)
         log.end(keys.RUN_STOP, status=status)
     log.close(reason="rank 1 died before the clock started")
     monkeypatch.setattr("timedrun.run.result_set.status_files.agent_number", lambda: 0)
-    code, *_ = answer(capsys, "run", *SMOKE, "--results", tmp_path)
-    assert (code, len(list(tmp_path.glob("result_*.txt")))) == (0, results)
+    printed("run", *SMOKE, "--results", tmp_path)
+    assert len(list(tmp_path.glob("result_*.txt"))) == results
 
 
 @pytest.mark.processes
@@ -323,11 +293,10 @@ def test_sigterm_to_the_first_process_of_a_container_ends_it_before_torch_is_imp
     assert timedrun(program=("-c", script)).returncode == ExitCode.TERMINATED
 
 
-def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path, capsys):
+def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path, refused):
     (tmp_path / "result_3.txt").write_text("precious")
     words = (*SMOKE, "--global-batch", 63, "--ranks", 2, "--evaluation.target", 76, "--number", 3)
-    code, _, errors = answer(capsys, "run", *words, "--results", tmp_path)
-    assert code == 1
+    errors = refused("run", *words, "--results", tmp_path, code=1)
     assert "63 is not divisible by 2 ranks; use --ranks 1 or --global-batch 64" in errors
     assert "not a percentage" in errors and "result_3.txt exists" in errors
     assert (tmp_path / "result_3.txt").read_text() == "precious"
@@ -348,25 +317,19 @@ def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path, capsys):
         (["score"], "required"),
     ],
 )
-def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments, words, capsys):
-    code, out, errors = answer(capsys, *arguments)
-    assert code == 2
+def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments, words, answered):
+    out, errors = answered(*arguments, code=2)
     assert words in re.sub(r"\s+", " ", errors + out)
 
 
-def test_a_setting_beside_a_mistake_is_not_called_unknown(capsys):
+def test_a_setting_beside_a_mistake_is_not_called_unknown(refused):
     words = ["--no-compile", "--dataset", "x", "--precision=fp32", "--ranksz", "2", "--schedule.epochs", "many"]
-    code, _, errors = answer(capsys, "run", *SMOKE, *words)
-    assert (
-        code == 2 and errors.count("has no option") == 1 and "has no option --ranksz. Did you mean --ranks?" in errors
-    )
+    errors = refused("run", *SMOKE, *words)
+    assert errors.count("has no option") == 1 and "has no option --ranksz. Did you mean --ranks?" in errors
 
 
-def test_list_and_show_print_json(capsys):
-    def printed(*words: str) -> Any:
-        return json.loads(answer(capsys, *words, "--json")[1])
-
-    ours = next(row for row in printed("list") if row["benchmark"] == "image_classification")
+def test_list_and_show_print_json(told):
+    ours = next(row for row in told("list") if row["benchmark"] == "image_classification")
     for data in ("digits", "cifar10", "imagenet"):
         assert {f"{data}_baseline", f"{data}_methods"} <= set(ours["configs"])
-    assert printed("show", "image_classification", "methods", "--data", "imagenet")["optimizer"]["peak_lr"] == 2.048
+    assert told("show", "image_classification", "methods", "--data", "imagenet")["optimizer"]["peak_lr"] == 2.048

@@ -181,8 +181,8 @@ def profile(
     benchmark: Benchmark,
     config: RunConfig,
     plan: StepPlan,
-    *,
     data_folder: Path | None = None,
+    *,
     trace: Path | None = None,
     shown: bool = False,
 ) -> Profile:

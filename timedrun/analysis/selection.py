@@ -1,16 +1,28 @@
 """Selection, by measured step times, of changes that speed up a training step and leave its loss as it was."""
 
+import math
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
+from judging.ground import stdio
 from judging.ground.errors import TimedrunError
+from judging.pages.table import Table
 from judging.scoring.interval import Interval, as_values
-from timedrun.analysis.step_times import UNTRIED, StepTimes, speed_up
+from mlevents.terminal_escape import printable
+from timedrun.analysis.profiled_run import StepPlan
+from timedrun.analysis.step_times import UNTRIED, StepTimes, speed_up, step_times
+from timedrun.config import RunConfig
+from timedrun.run.worker import LaunchOptions
 
 Settings = TypeVar("Settings")
 GIVEN: Final = "given"
 CHOSEN: Final = "chosen"
+STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, chunk=5, skip=2, evaluate=False)
+TOLERANCE: Final = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
+"""Relative difference of the first losses that rounding explains, by precision."""
 
 
 @dataclass
@@ -222,6 +234,52 @@ class Selector(Generic[Settings]):
             return ""
         own, given = (" ".join(f"{loss:.6g}" for loss in losses) for losses in (times[name].losses, self.losses))
         return f"changes the loss: {own} in place of {given} in the first steps"
+
+
+def selector(
+    config: RunConfig,
+    tried: Sequence[str],
+    changed: Callable[[Sequence[str]], RunConfig],
+    options: LaunchOptions,
+    *,
+    until: float,
+) -> Selector[RunConfig]:
+    """Return a selector among the equivalents of `config` and the changes `tried`, whose search of steps on this
+    machine ends at the time `until` of time.monotonic."""
+
+    def measured(configs: Mapping[str, RunConfig], limited: bool) -> tuple[dict[str, StepTimes], dict[str, str]]:
+        left = until - time.monotonic()
+        seconds = left / 2 if limited else math.inf  # a long warm-up, such as compiling, leaves time for the rest
+        folder, threads = options.data_folder, options.threads
+        return step_times(config.benchmark, configs, STEPS, data_folder=folder, threads=threads, seconds=seconds)
+
+    asked = [name for name in TOLERANCE if f"precision {name}" in tried]
+    return Selector(
+        config,
+        [*config.equivalents(), *tried],
+        changed,
+        measured,
+        setting=lambda change: change.split()[0],
+        tolerance=max(TOLERANCE[name] for name in (config.precision, *asked)),
+        expired=lambda: time.monotonic() >= until,
+        shown=lambda text: stdio.stage(f"timedrun auto: {text}", terminal_only=False),
+    )
+
+
+def report(config: RunConfig, selection: Selection[RunConfig]) -> list[str]:
+    """Return the evidence for each change, and the speed-up of all, as lines."""
+    rows = [
+        [evidence.change, "kept" if evidence.kept else "dropped", verdict(evidence)]
+        for evidence in selection.evidence.values()
+    ]
+    table = Table(["change", "", "step, with it over without it [95 %]"], rows)
+    lines = [*map(printable, table.lines(stdio.terminal_columns(sys.stdout))), ""]
+    if selection.speed_up is None:
+        measured = "that was measured " if selection.unmeasured else ""
+        return [*lines, f"no change {measured}pays: {config.name} stays as it is"]
+    given, chosen = (selection.times[name].seconds * 1e3 for name in (GIVEN, CHOSEN))
+    lines.append(f"{config.name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {selection.speed_up.text()}")
+    return [*lines, f"losses of the first steps differ by at most {selection.loss:.1e}"]
 
 
 def _gain_problem(gain: Interval) -> str:

@@ -12,6 +12,7 @@ import torch
 
 from judging.comparison.extrapolation import over_schedule
 from judging.ground import stdio
+from judging.ground.errors import TimedrunError
 from judging.pages.table import Table, number
 from judging.scoring.interval import Interval, as_values
 from mlevents.terminal_escape import printable
@@ -21,6 +22,7 @@ from timedrun.analysis.step_times import StepTimes, speed_up, step_times
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest
 from timedrun.distributed.process_group import choose_device
+from timedrun.run.origin import of_measurements
 
 STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, skip=3, evaluate=False)
 """Steps at three fractions of the schedule: methods such as progressive resizing change their cost."""
@@ -134,6 +136,14 @@ def measure_steps(
 def rate_ratio(base_config: RunConfig, base: StepTimes, config: RunConfig, times: StepTimes) -> Interval:
     """Return the ratio of samples per second, with its interval: that of the steps, times that of the batches."""
     return speed_up(base, times).mapped(lambda ratio: config.global_batch / base_config.global_batch * ratio)
+
+
+def values_of(rows: Sequence[StepRow], failed: Mapping[str, str]) -> dict[str, Any]:
+    """Return the rows of configs and where they were measured as JSON values. Raises TimedrunError without any row."""
+    if not rows:
+        raise TimedrunError("; ".join(f"{label}: {reason}" for label, reason in failed.items()))
+    device = choose_device(rows[0].config.device).type
+    return {"rows": [row.as_values(rows[0]) for row in rows], "failed": failed, **of_measurements(device)}
 
 
 def show_steps(rows: Sequence[StepRow], failed: Mapping[str, str]) -> None:

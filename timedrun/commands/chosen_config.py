@@ -1,10 +1,13 @@
-"""The benchmark and the config of a command line."""
+"""The benchmark, the config and the launch options of a command line."""
 
 import argparse
 
+from judging.ground.result_files import ResultPaths
 from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig
 from timedrun.config_choice import config_of
+from timedrun.distributed.launch_env import Launch
+from timedrun.run.worker import LaunchOptions
 
 
 def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, RunConfig]:
@@ -12,3 +15,8 @@ def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchma
     benchmark = find(arguments.benchmark, working_directory=True)
     prog = f"timedrun {arguments.verb} {benchmark.name} {arguments.config}"
     return benchmark, config_of(benchmark, arguments.config, arguments.data, rest, name=arguments.name, prog=prog)
+
+
+def resources_of(arguments: argparse.Namespace, paths: ResultPaths) -> LaunchOptions:
+    """Return the launch options for a run to `paths` with the resources that a command line gives it."""
+    return LaunchOptions(**vars(Launch.of(vars(arguments))), paths=paths)

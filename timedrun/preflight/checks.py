@@ -6,21 +6,24 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import torch
 
+from judging.ground import stdio
 from judging.ground.config_values import flatten
-from judging.ground.errors import PreflightError, TimedrunError
+from judging.ground.errors import PreflightError, TimedrunError, UsageError
 from mlevents import keys
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, plain
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
+from timedrun.distributed.process_times import CpuReading
 from timedrun.methods import EMA, NoEffect, stack
 from timedrun.preflight import dry_run
-from timedrun.preflight.machine_checks import existing, result_problems
+from timedrun.preflight.machine_checks import existing, load_problems, result_problems
 from timedrun.preflight.plan import Plan
 from timedrun.run import checkpoint_manager
 from timedrun.run.result_set import other_config, other_rules
@@ -95,6 +98,30 @@ def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> li
     if config.evaluation.every < 1 or config.evaluation.first < 1:
         failures.append("evaluation.every and evaluation.first must be at least 1.")
     return failures
+
+
+def check_steps(benchmark: Benchmark, configs: Iterable[RunConfig], options: LaunchOptions, *, verb: str) -> list[str]:
+    """Raise PreflightError with every reason why a config cannot be trained here by this process; warn of other load,
+    and return the warnings."""
+    before = CpuReading.now()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("steps are measured on one rank; start it without a launcher, or `unset WORLD_SIZE`.")
+    for config in configs:
+        if failures := [*chain.from_iterable(step_problems(benchmark, config, options))]:
+            raise PreflightError(failures)
+    warnings = load_problems(before, options.threads)
+    for problem in warnings:
+        stdio.message(f"timedrun {verb}: warning: {problem}")
+    return warnings
+
+
+def step_problems(benchmark: Benchmark, config: RunConfig, options: LaunchOptions) -> Iterator[list[str]]:
+    """Yield the faults of the settings, of the launch options, of this machine's devices and of the data for steps of
+    one rank."""
+    yield settings_problems(benchmark, config, 1)
+    yield launch_problems(config, options)
+    yield device_problems(config, 1, emulation=options.emulated_precision)
+    yield data_problems(benchmark, config, 1, options.data_folder)
 
 
 def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:

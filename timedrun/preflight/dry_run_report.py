@@ -2,8 +2,8 @@
 
 import re
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,13 +36,13 @@ STAND_IN = "dry_run"
 class DryRunReport:
     """Verdicts on a dry run's set."""
 
-    strict: CheckStatus
-    official: CheckStatus
+    strict: CheckStatus = "not run"
+    official: CheckStatus = "not run"
     """Of MLCommons' log checker and package checker together."""
-    checker: str
-    findings: list[Finding]
-    system: dict[str, object]
-    """The system description of the set."""
+    checker: str = ""
+    findings: Sequence[Finding] = ()
+    system: Mapping[str, Any] = field(default_factory=dict)
+    """The system description of the set; empty if nothing was run."""
 
 
 def report(
@@ -108,19 +108,19 @@ def nameable(config: RunConfig, platform: str, rules: Ruleset) -> tuple[RunConfi
     each, so that one wrong value does not hide other faults."""
     submission, findings = config.submission, []
     changes: dict[str, Any] = {}
-    for field, value in (("organization", submission.organization), ("platform", platform)):
+    for setting, value in (("organization", submission.organization), ("platform", platform)):
         try:
-            safe_name(value, f"submission.{field}")
+            safe_name(value, f"submission.{setting}")
         except PackageError as error:
-            message = f"{error} Use --submission.{field}."
+            message = f"{error} Use --submission.{setting}."
             findings.append(Finding(level="error", rule="folder-name", message=message))
-            changes[field] = STAND_IN
-    for field, allowed in (("status", rules.status_words), ("division", tuple(rules.init_minutes))):
-        value = getattr(submission, field)
+            changes[setting] = STAND_IN
+    for setting, allowed in (("status", rules.status_words), ("division", tuple(rules.init_minutes))):
+        value = getattr(submission, setting)
         if allowed and value not in allowed:
-            message = f"submission.{field} {value!r} is not one of: {', '.join(allowed)}: use --submission.{field}"
+            message = f"submission.{setting} {value!r} is not one of: {', '.join(allowed)}: use --submission.{setting}"
             findings.append(Finding(level="error", rule="vocabulary", message=message))
-            changes[field] = keys.OPEN if field == "division" else allowed[0]
+            changes[setting] = keys.OPEN if setting == "division" else allowed[0]
     return replace(config, submission=replace(submission, **changes)), findings
 
 

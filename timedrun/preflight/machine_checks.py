@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from judging.ground.cores import usable_cores
+from judging.ground.errors import UsageError
 from judging.ground.result_files import ResultPaths
 from mlevents.machine_load import SHORTEST
 from mlevents.record import result_files
@@ -52,6 +53,13 @@ def result_problems(
         room = f"{parent} has {free / 2**20:.0f} MiB free, but {several} {needed / 2**20:.0f} MiB{for_them}"
         return [f"{room}; free some space or choose another --results folder."]
     return []
+
+
+def require_file(option: str, path: Path | None) -> None:
+    """Raise UsageError if no file can be written to the `path` of `option`, as there is a folder, or none for it."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        problem = "this is a folder" if path.is_dir() else f"the folder {path.parent} does not exist"
+        raise UsageError(f"{option} {path}: {problem}; nothing was measured.")
 
 
 def existing(folder: Path) -> Path:

@@ -20,19 +20,21 @@ from judging.ground.atomic_file import replace_text
 from judging.ground.config_values import digest_of
 from judging.ground.errors import ExitCode, TimedrunError
 from judging.ground.result_files import CONFIG, ResultPaths, hold, write_json
-from mlevents import keys
+from judging.scoring.recorded_run import RecordedRun
+from mlevents import keys, record
 from mlevents.rounds.own_rules import as_recorded
 from mlevents.runlog import RunLog, Scalar
 from mlevents.runlog.protocol import Protocol
 from mlevents.terminal_escape import printable
 from timedrun.distributed.stop_signals import handled
 from timedrun.provenance import command_system, source
-from timedrun.racing.command_side import CommandSide
+from timedrun.racing.command_side import CommandSide, side_in
 from timedrun.racing.command_source import source_of
 from timedrun.racing.output_reader import ESCAPES, FINITE, OutputReader, Reading
 from timedrun.racing.received_output import Chunk, FollowedFile, ReceivedOutput
 from timedrun.run.blocks import Outcome
 from timedrun.run.load_counters import LoadCounters, log_load
+from timedrun.run.verdict import FINE, verdict_of
 from timedrun.storage import source_copies
 
 OUTPUT: Final = "output.txt"
@@ -467,3 +469,24 @@ def kill(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     """Send a signal to the process group of a command."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
+
+
+def repeat_command(run: RecordedRun, paths: ResultPaths, given: Path | None, label: str) -> tuple[str, bool]:
+    """Repeat a recorded run of a command in the folder that the user has `given`, if that holds the source which it
+    recorded; return why it was not, or "", and whether a signal interrupted it."""
+    side, original = side_in(run.config), record.read(run.log)
+    kept = next((folder for folder in (run.side, run.shared) if (folder / source_copies.SOURCE).is_dir()), run.side)
+    place = kept / source_copies.SOURCE
+    if given is None:
+        unasked = f"its command is not run unasked: {side.command}. Read it and its source ({place}), then give"
+        return f"{unasked} --commands FOLDER, which holds that source and its data", False
+    found = source_of(side.command, given)
+    if source_copies.digest(found) != original.value(keys.SOURCE_SHA256):
+        copies = source_copies.copies_in(kept)
+        names = sorted(name for name in found | copies if found.get(name) != copies.get(name))
+        named = f" ({', '.join(names)})" if names else ""
+        return f"{given} does not hold the source of that run{named}; its copies are in {place}", False
+    runs = original.own_rules.runs if original.own_rules else 1
+    _, interrupted = CommandRun(side, paths, runs=runs, label=label, directory=given).run()
+    verdict = verdict_of(paths)
+    return "" if verdict.code in FINE else verdict.words, bool(interrupted)

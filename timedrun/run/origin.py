@@ -126,6 +126,11 @@ def describe(settings: RunConfig, ranks: ProcessGroup, platform: str) -> Descrip
     )
 
 
+def of_measurements(device: str) -> dict[str, Any]:
+    """Return the state of the source and the description of the system on which this process has measured."""
+    return {"source": source.provenance(ROOT), "system": system.describe("", "", ranks=1, device=device)}
+
+
 def platform_name(settings: RunConfig, ranks: ProcessGroup) -> str:
     """Return the config's system id, or by default one of the number and kind of devices and the config's name."""
     if settings.submission.platform:

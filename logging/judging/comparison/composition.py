@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from judging.comparison.extrapolation import Rates, over_schedule
 from judging.ground.errors import UsageError
@@ -68,3 +68,29 @@ def after_the_others(base: Rates, alone: Sequence[Rates]) -> list[float]:
     everything = run_seconds(together(base, alone))
     rest = [run_seconds(together(base, [*alone[:number], *alone[number + 1 :]])) for number in range(len(alone))]
     return [(seconds - everything) / run_seconds(base) for seconds in rest]
+
+
+def composition(profiles: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of the profiles' values, and a last one of what the changes from the first config to each of the
+    others give together. Raises UsageError unless all are of one schedule."""
+    rates = [
+        Rates.of({**of, "config": of["label"], "evaluation_seconds": of["evaluation_seconds"] or 0.0})
+        for of in profiles
+    ]
+    base, *alone = rates
+    predicted = together(base, alone)
+    rows = []
+    for side, after in zip([*rates, predicted], [None, *after_the_others(base, alone), None], strict=True):
+        progress, parts = [at.progress for at in side.positions], [at.parts for at in side.positions]
+        names = dict.fromkeys(name for of in parts for name in of)
+        rows.append(
+            {
+                "config": side.config,
+                "parts": {name: over_schedule(progress, [of.get(name, 0.0) for of in parts]) for name in names},
+                "seconds_per_step": step_seconds(side),
+                "seconds": run_seconds(side),
+                "saves": 1 - run_seconds(side) / run_seconds(base),
+                "saves_after_the_others": after,
+            }
+        )
+    return rows

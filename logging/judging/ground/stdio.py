@@ -1,6 +1,7 @@
 """Standard streams: closed ones and those without a reader, which must not end a run; colour and passing lines."""
 
 import contextlib
+import json
 import math
 import os
 import re
@@ -80,6 +81,15 @@ def show(text: str) -> None:
     """Print `text`, which is for people, to standard output; the passing line of `stage` is removed."""
     stage("")
     print(coloured(text, sys.stdout))
+
+
+def report(text: str, values: object, *, as_json: bool) -> None:
+    """Print what a command found: `values` as JSON, or `text`, which is for people."""
+    if as_json:
+        stage("")
+        print(json.dumps(values, indent=2))
+    else:
+        show(text)
 
 
 def next_command(*words: object) -> None:

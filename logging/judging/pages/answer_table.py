@@ -1,15 +1,16 @@
 """Table and sentence of the answers of trade-off curves: the first config at a quality, the best at a budget."""
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from judging.comparison.answers import Answer, Budget, at_quality
-from judging.comparison.tradeoff import Curve, direction, runs_of
+from judging.comparison.answers import Answer, Budget, at_budget, at_quality
+from judging.comparison.tradeoff import Comparison, Curve, direction, runs_of
 from judging.ground import stdio
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
-from judging.pages.tradeoff_table import LONGEST_LABEL, time
+from judging.pages.tradeoff_table import LONGEST_LABEL, grouped, time
 from judging.scoring.cost import dollars
 from judging.scoring.interval import Interval, as_values, bracketed
 from judging.scoring.power import energy_text
@@ -124,13 +125,26 @@ def headline(curves: Sequence[Curve]) -> str:
     return sentence(answers, quality, winner) if winner else ""
 
 
-def report(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None, width: int | None) -> list[str]:
-    """Return table, what is unknown and why, and the answer in words as lines."""
-    kind = "first there" if not isinstance(asked, Budget) else "best there"
+def answered(
+    curves: Sequence[Curve], comparisons: Sequence[Comparison], asked: float | Budget, notes: Sequence[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the answer for each curve as plain values, and as lines: a table, what is unknown and why, what restricts
+    the answers, `notes`, and the answer in words."""
+    answers = at_budget(curves, asked) if isinstance(asked, Budget) else at_quality(curves, asked)
+    winner = best(answers, lower_is_better=direction(runs_of(curves)) < 0)
+    kind = "best there" if isinstance(asked, Budget) else "first there"
     caption = f"Interpolated between measured lengths, seed by seed (unverified); *: {kind}."
-    unknown = [stdio.fitted(printable(f"{answer.label}: {answer.why}"), 4) for answer in answers if answer.why]
-    lines = [stdio.fitted(caption, 0), *table(answers, asked, winner).lines(width), *unknown]
-    return [*lines, NOTICE, stdio.fitted(sentence(answers, asked, winner), 4)]
+    lines = [
+        stdio.fitted(caption, 0),
+        *table(answers, asked, winner).lines(stdio.terminal_columns(sys.stdout)),
+        *(stdio.fitted(printable(f"{answer.label}: {answer.why}"), 4) for answer in answers if answer.why),
+        *grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves}),
+        *grouped("warning:", {curve.label: curve.warnings for curve in comparisons[1:]}),
+        *notes,
+        NOTICE,
+        stdio.fitted(sentence(answers, asked, winner), 4),
+    ]
+    return {"verified": False, "notice": NOTICE, **as_json(answers, asked, winner)}, lines
 
 
 def as_json(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None) -> dict[str, Any]:

@@ -41,25 +41,21 @@ def table(curves: Sequence[Comparison]) -> Table:
     rows = []
     for curve in curves:
         for place, gain in enumerate(curve.gains):
-            row = [
-                shortened(curve.label, LONGEST_LABEL) if place == 0 else "",
-                *cells(gain, is_baseline=curve is curves[0]),
-            ]
-            row[4:4] = ([cost(gain)] if priced else []) + ([used(gain)] if energy else [])
-            rows.append(row)
+            spread = "" if gain.quality_deviation is None else f" ± {gain.quality_deviation:.4f}"
+            about = "~" * gain.extrapolated
+            rows.append(
+                [
+                    shortened(curve.label, LONGEST_LABEL) if place == 0 else "",
+                    gain.length,
+                    f"{gain.quality:.4f}{spread}{' *' if gain.frontier else ''}",
+                    about + time(gain.minutes * 60),
+                    *["-" if gain.usd is None else about + dollars(gain.usd)] * priced,
+                    *["-" if gain.joules is None else energy_text(gain.joules)] * bool(energy),
+                    *(("-", "-", "baseline") if curve is curves[0] else gained(gain)),
+                ]
+            )
     header = [*HEADER[:4], *["cost"] * priced, *[f"energy of {energy}"] * bool(energy), *HEADER[4:]]
     return Table(header, rows)
-
-
-def cells(gain: Gain, *, is_baseline: bool = False) -> list[str]:
-    """Return the cells of a point: length, quality, time, both gains, verdict."""
-    spread = "" if gain.quality_deviation is None else f" ± {gain.quality_deviation:.4f}"
-    return [
-        gain.length,
-        f"{gain.quality:.4f}{spread}{' *' if gain.frontier else ''}",
-        "~" * gain.extrapolated + time(gain.minutes * 60),
-        *(("-", "-", "baseline") if is_baseline else gained(gain)),
-    ]
 
 
 def gained(gain: Gain) -> tuple[str, str, str]:
@@ -74,25 +70,15 @@ def time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.1f} min"
 
 
-def cost(gain: Gain) -> str:
-    """Return the cost of a point in US dollars, "-" without a price."""
-    return "-" if gain.usd is None else "~" * gain.extrapolated + dollars(gain.usd)
-
-
 def energy_of(curve: Comparison) -> str:
     """Return what the energy of a curve's points is of, "" without any."""
     return curve.energy if any(gain.joules is not None for gain in curve.gains) else ""
 
 
-def used(gain: Gain) -> str:
-    """Return the energy of a point, "-" if it is not known."""
-    return "-" if gain.joules is None else energy_text(gain.joules)
-
-
-def report(curves: Sequence[Comparison], width: int | None) -> list[str]:
-    """Return table, verdicts and warnings as lines."""
+def report(curves: Sequence[Comparison], width: int | None, notes: Sequence[str] = ()) -> list[str]:
+    """Return table, verdicts, warnings and `notes` as lines."""
     caption, *meaning = (stdio.fitted(line, 0) for line in captions(curves))
-    return [caption, *table(curves).lines(width), "", *meaning, "", *verdicts(curves), NOTICE]
+    return [caption, *table(curves).lines(width), "", *meaning, "", *verdicts(curves), *notes, NOTICE]
 
 
 def verdicts(curves: Sequence[Comparison]) -> list[str]:

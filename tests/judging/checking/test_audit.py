@@ -16,7 +16,8 @@ from judging.checking.audit import kept
 from mlevents.checks.copies import candidate_pairs
 from mlevents.record import read
 from mlevents.summary import SKETCH_SIZE, summarize
-from tests.judging.conftest import Told, WriteRun
+from tests.conftest import Told
+from tests.judging.conftest import WriteRun
 
 Audited = Callable[..., dict[str, Any]]
 

@@ -209,14 +209,13 @@ def test_a_path_without_logs_does_not_keep_the_others_from_being_checked(results
     ],
 )
 def test_an_interrupt_or_an_error_without_a_file_name_ends_with_a_message(
-    error, code, messages, results, capsys, monkeypatch
+    error, code, messages, results, refused, monkeypatch
 ):
     def failing(paths: object, ruleset: object) -> list[OfficialVerdict]:
         raise error
 
     monkeypatch.setattr(mlcommons, "check_logs", failing)
-    assert main(["check", str(results)]) == code
-    said = capsys.readouterr().err
+    said = refused("check", results, code=code)
     assert all(message in said for message in messages)
 
 

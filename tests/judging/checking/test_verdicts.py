@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from judging.checking.verdicts import check_logs, described_division
+from judging.checking.verdicts import check_logs, check_paths, described_division
+from tests.mlevents.conftest import good_records, lines_of
 
 RECORDED = Path(__file__).parents[3] / "results" / "digits_demo" / "digits_baseline"
 
@@ -96,3 +97,14 @@ def test_the_division_of_a_packaged_log_is_that_of_its_system_description(tmp_pa
     assert described_division(log) == "open"
     assert described_division(tmp_path / "runs/box/resnet/result_0.txt") is None
     assert described_division(Path("/logs/result_0.txt")) is None
+
+
+def test_a_round_without_rules_is_said_once_a_submission(tmp_path):
+    (tmp_path / "training_results_v0.7/Org/systems").mkdir(parents=True)
+    for number in range(3):
+        path = tmp_path / f"training_results_v0.7/Org/results/System/resnet/result_{number}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines_of(good_records(seed=number))))
+    for given, kind in ((tmp_path, "package"), (path, "log")):
+        results = check_paths([given], None, run_official=False)
+        assert [result.kind for result in results for f in result.findings if f.rule == "no-rules"] == [kind]

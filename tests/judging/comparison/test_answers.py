@@ -13,7 +13,7 @@ from judging.comparison.answers import Budget, at_budget, at_quality
 from judging.comparison.tradeoff import Curve
 from judging.ground.errors import UsageError
 from judging.pages import answer_table
-from judging.pages.answer_table import best, headline, own_quality, report, sentence
+from judging.pages.answer_table import best, headline, own_quality, sentence
 from judging.scoring.cost import Cost
 
 
@@ -80,8 +80,8 @@ def test_nothing_is_said_beyond_the_measured_points_but_why(monkeypatch: pytest.
     assert at_quality([BASE], 0.9)[0].why == "not reached: at most 0.4 was measured"
     answers = at_budget([BASE, late], Budget.parse("8min"))
     assert answers[1].quality is None and "a length of about x0.13 would show it" in answers[1].why
-    lines = "\n".join(report(answers, Budget.parse("1s"), best(at_budget([BASE], Budget.parse("1s"))), 100))
-    assert "nothing was measured there, and nothing is extrapolated" in lines
+    said = sentence(answers, Budget.parse("1s"), best(at_budget([BASE], Budget.parse("1s"))))
+    assert said.endswith("nothing was measured there, and nothing is extrapolated")
     monkeypatch.setattr("judging.comparison.answers.direction", lambda runs: -1.0)
     assert at_quality([BASE], 0.1)[0].why == "not reached: at least 0.2 was measured"
 
@@ -143,8 +143,7 @@ def test_an_energy_answers_for_the_thrifty_config_though_it_is_slow_and_says_wha
     answers = at_budget([hungry, thrifty], asked)
     winner = best(answers)
     assert winner is not None and winner.label == "thrifty" and winner.better is not None and winner.better.value > 0
-    lines = "\n".join(report(answers, asked, winner, 120))
-    assert "quality for 150000 J" in lines and "energy of GPUs" in lines
+    assert {"quality for 150000 J", "energy of GPUs"} <= {*answer_table.table(answers, asked, winner).header}
     late = at_budget([hungry, thrifty], Budget.parse("1kWh"))
     assert "its longest run took 76.58 Wh; a length of about x26 would show it" in late[0].why
     with pytest.raises(UsageError, match="needs the energy of every run, and not all logs have it: OSError"):

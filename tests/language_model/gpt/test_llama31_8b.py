@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from judging.ground.result_files import ResultPaths
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import preflight
 from language_model.gpt.llama31_8b_configs import LLAMA31_8B, c4_full, topics_closed
@@ -15,16 +16,16 @@ from language_model.gpt.prepare import prepare
 from language_model.gpt.warm_up import build_step
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
-from mlevents.rounds import RULESETS
 from mlevents.runlog import RunLog
 from tests.one_rank import ALONE, CPU, trained
 from timedrun.benchmark import find
-from timedrun.commands.preflight import length_notes, memory_findings
 from timedrun.config import RunConfig, SubmissionConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.dry_run import SimulatedClock, write_log
+from timedrun.preflight.examination import Examination
 from timedrun.preflight.plan import Plan
 from timedrun.preflight.step_memory import StepMemory, estimate
+from timedrun.run.worker import LaunchOptions
 
 BENCHMARK = find("llama31_8b")
 CONFIG = topics_closed()
@@ -143,13 +144,14 @@ def test_activations_are_those_that_a_count_by_hand_finds():
     assert least < block < 1.5 * least
 
 
-def test_preflight_says_the_memory_of_a_rank_and_the_time_at_a_throughput():
+def test_preflight_says_the_memory_of_a_rank_and_the_time_at_a_throughput(tmp_path):
     config = c4_full()
-    finding, *_ = memory_findings(BENCHMARK, SHALLOW, 8, 8 * 2**30)
+    options = LaunchOptions(paths=ResultPaths(tmp_path, 0))
+    finding, *_ = Examination(BENCHMARK, SHALLOW, options, ranks=8, memory=8 * 2**30).memory_findings()
     assert finding.level == "warning"
     assert "layers gathered" in finding.message and "no micro-batch fits" in finding.message
     plan = BENCHMARK.plan(config, ProcessGroup(0, 8, 0, CPU), None)
-    reference, longest = length_notes(BENCHMARK, config, plan, RULESETS["6.1.0"], throughput=4.0)
+    reference, longest = Examination(BENCHMARK, config, options, ruleset="6.1.0", throughput=4.0).length_notes(plan)
     mean = (16 * 159_744 + 2 * 172_032) / 18  # of 20 runs without the shortest and the longest
     assert f"{mean:,.0f} samples, {mean * 8192:,.0f} tokens; {mean / 4 / 3600:,.2f} h" in reference
     assert "19,200,000 samples, 157,286,400,000 tokens; 1,333.33 h at 4 per second (32,768 tokens" in longest

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from judging.ground.errors import DataError, ExitCode, UsageError
+from judging.ground.errors import DataError, UsageError
 from language_model.gpt import prepare as preparation
 from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
 from language_model.gpt.encoding import BytePairs
@@ -15,7 +15,6 @@ from language_model.gpt.prepare import prepare
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_shards import ShardStore
 from tests.language_model.gpt import decoding
-from timedrun.cli import main
 
 CONFIG = shakespeare_baseline()
 
@@ -50,10 +49,9 @@ def test_a_missing_folder_and_a_vocabulary_without_text_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("benchmark", "option"), [("language_model.gpt", "--evaluation-text"), ("language_model", "--merges")]
 )
-def test_options_of_the_other_benchmark_are_refused(benchmark, option, tmp_path, capsys):
-    folder = ["--data-folder", str(tmp_path), "--text", str(tmp_path)]
-    assert main(["prepare", benchmark, "baseline", *folder, option, str(tmp_path)]) == ExitCode.USAGE
-    assert option in capsys.readouterr().err
+def test_options_of_the_other_benchmark_are_refused(benchmark, option, tmp_path, refused):
+    folder = ["--data-folder", tmp_path, "--text", tmp_path]
+    assert option in refused("prepare", benchmark, "baseline", *folder, option, tmp_path)
 
 
 WIKIPEDIA = '<doc id="{0}" title="Title {0}">\nTitle {0}\n\nthe dog {0} sat\non the mat.\n</doc>\n'

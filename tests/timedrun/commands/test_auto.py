@@ -1,17 +1,15 @@
 """`timedrun auto`: the config it writes, its evidence, and what it refuses."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from judging.ground.config_values import flatten
-from timedrun import cli
+from timedrun.analysis import selection
 from timedrun.analysis.profiled_run import StepPlan
 from timedrun.analysis.step_times import UNTRIED, StepTimes
 from timedrun.benchmark import find
-from timedrun.commands import auto as commands
 from timedrun.config import RunConfig, plain
 from timedrun.config_choice import read_config
 from timedrun.preflight import checks
@@ -39,14 +37,13 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
             found[name] = StepTimes((0.5,), (chunks,), 100, losses=(loss,))
         return found, {}
 
-    monkeypatch.setattr(commands, "step_times", measured)
+    monkeypatch.setattr(selection, "step_times", measured)
 
 
-def test_the_config_written_has_what_pays_and_evidence(tmp_path, capsys):
+def test_the_config_written_has_what_pays_and_evidence(tmp_path, printed, refused):
     out = tmp_path / "fast.json"
-    words = ["auto", "language_model", "baseline", "--data", "topics", "--out", str(out)]
-    assert cli.main([*words, "--try", "micro-batch 4"]) == 0
-    shown = capsys.readouterr().out
+    words = ["auto", "language_model", "baseline", "--data", "topics", "--out", out]
+    shown = printed(*words, "--try", "micro-batch 4")
     config = read_config(find("language_model"), out)
     assert config.name == "topics_baseline_auto"
     on = {name for name, value in flatten(plain(config)).items() if name.startswith("speed") and value is True}
@@ -56,7 +53,7 @@ def test_the_config_written_has_what_pays_and_evidence(tmp_path, capsys):
     assert "compile true: 0.6667x" in config.notes
     assert "it does not go with implementation timedrun;" in config.notes  # without the error of a setting
     assert "3.117x [3.111, 3.123]" in shown and "it changes the loss: 2.2 in place of 2" in shown
-    assert cli.main(words) == 2 and "exists; nothing was measured" in capsys.readouterr().err
+    assert "exists; nothing was measured" in refused(*words)
 
 
 @pytest.mark.parametrize(
@@ -69,19 +66,18 @@ def test_the_config_written_has_what_pays_and_evidence(tmp_path, capsys):
     ],
 )
 def test_a_search_that_runs_out_of_time_names_what_it_did_not_measure(
-    words, late, minutes, decided, tmp_path, capsys, monkeypatch
+    words, late, minutes, decided, tmp_path, answered, monkeypatch
 ):
-    measured = commands.step_times
+    measured = selection.step_times
 
     def slow(benchmark: str, configs: Mapping[str, RunConfig], plan: StepPlan, **_: object) -> object:
         found, _ = measured(benchmark, configs, plan)
         done = {name: times for name, times in found.items() if name != late}
         return done, dict.fromkeys(found.keys() - done.keys(), UNTRIED)
 
-    monkeypatch.setattr(commands, "step_times", slow)
+    monkeypatch.setattr(selection, "step_times", slow)
     out = tmp_path / "fast.json"
-    assert cli.main(["auto", *words, "--minutes", minutes, "--out", str(out)]) == 4
-    shown, error = capsys.readouterr()
+    shown, error = answered("auto", *words, "--minutes", minutes, "--out", out, code=4)
     assert "compile true" in error and "give more --minutes" in error and decided in shown + error
     assert out.exists() == (decided not in error)
 
@@ -90,56 +86,50 @@ def test_a_search_that_runs_out_of_time_names_what_it_did_not_measure(
     ("out", "words"),
     [("nowhere/x.json", "the folder nowhere does not exist"), (".", "is a folder"), ("my.conf", "name ends in .json")],
 )
-def test_a_file_that_cannot_be_written_or_run_is_refused_before_the_search(out, words, tmp_path, capsys, monkeypatch):
+def test_a_file_that_cannot_be_written_or_run_is_refused_before_the_search(out, words, tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(commands, "step_times", None)
-    assert cli.main(["auto", "image_classification", "--out", out]) == 2
-    error = capsys.readouterr().err
+    monkeypatch.setattr(selection, "step_times", None)
+    error = refused("auto", "image_classification", "--out", out)
     assert words in error and "nothing was measured" in error
 
 
-def test_the_command_that_is_advised_runs_the_file(tmp_path, capsys, monkeypatch):
+def test_the_command_that_is_advised_runs_the_file(tmp_path, printed, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(method_sources, "_named", {})
     Path("method_for_auto.py").write_text("from timedrun.methods import Method\n\n\nclass Own(Method):\n    pass\n")
-    words = ["auto", "image_classification", "baseline+method_for_auto:Own", "--out", "my fast.json"]
-    assert cli.main(words) == 0
     advised = "run it with `timedrun run image_classification 'my fast.json+method_for_auto:Own'`"
-    assert advised in capsys.readouterr().out
+    assert advised in printed("auto", "image_classification", "baseline+method_for_auto:Own", "--out", "my fast.json")
 
 
-def test_16_bits_are_tried_where_they_are_named_and_the_cpu_has_them(tmp_path, capsys, monkeypatch):
-    words = ["auto", "image_classification", "--json", "--try", "precision bf16", "--out", str(tmp_path / "a.json")]
+def test_16_bits_are_tried_where_they_are_named_and_the_cpu_has_them(tmp_path, told, monkeypatch):
+    words = ["auto", "image_classification", "--try", "precision bf16", "--out"]
     monkeypatch.setattr(number_formats, "emulated", lambda precision, device: precision == "bf16")
-    assert cli.main(words) == 0
-    values = json.loads(capsys.readouterr().out)
+    values = told(*words, tmp_path / "a.json")
     (tried,) = (change for change in values["changes"] if change["change"] == "precision bf16")
     assert values["kept"] == [] and "--emulated-precision to accept it" in tried["reason"]
     monkeypatch.setattr(number_formats, "emulated", lambda precision, device: False)
-    assert cli.main([*words, "--out", str(tmp_path / "b.json")]) == 0
-    values = json.loads(capsys.readouterr().out)
+    values = told(*words, tmp_path / "b.json")
     assert values["kept"] == ["precision bf16"] and values["loss_difference"] == pytest.approx(1e-3)
     assert values["speed_up"]["ratio"] == pytest.approx(2) and values["given"] == "digits_baseline"
 
 
-def test_level_2_starts_from_the_recipe_for_the_budget(tmp_path, capsys, monkeypatch):
+def test_level_2_starts_from_the_recipe_for_the_budget(tmp_path, printed, refused, monkeypatch):
     monkeypatch.setattr(checks, "data_problems", lambda *_: [])  # without ImageNet
     words = ["auto", "image_classification", "--data", "imagenet", "-O2", "--precision", "bf16", "--emulated-precision"]
     out = tmp_path / "medium.json"
-    assert cli.main([*words, "--budget", "100", "--out", str(out)]) == 0
+    printed(*words, "--budget", 100, "--out", out)
     config = read_config(find("image_classification"), out)
     assert config.name == "imagenet_medium_auto" and config.methods == RECIPES["medium"].methods
     assert flatten(plain(config))["schedule.scale"] == pytest.approx(100 / RECIPES["medium"].schedule.epochs)
     own = ["--global-batch", "512", "--optimizer.peak-lr", "0.12", "--loss", "cross_entropy", "--schedule.scale", "0.5"]
-    assert cli.main([*words, *own, "--evaluation.target", "0.7", "--out", str(out.with_name("own.json"))]) == 0
+    printed(*words, *own, "--evaluation.target", 0.7, "--out", out.with_name("own.json"))
     own = flatten(plain(read_config(find("image_classification"), out.with_name("own.json"))))
     assert [own["global_batch"], own["optimizer.peak_lr"], own["evaluation.target"]] == [512, 0.12, 0.7]
     assert own["recipe"] == "mild" and own["loss"] == "cross_entropy"
     assert own["schedule.scale"] == pytest.approx(45 / RECIPES["mild"].schedule.epochs)
-    assert cli.main(["auto", "image_classification", "-O2", "--out", str(tmp_path / "none.json")]) == 2
-    error = capsys.readouterr().err
+    error = refused("auto", "image_classification", "-O2", "--out", tmp_path / "none.json")
     assert "no published recipe for digits" in error and "cifar10: cifar10_methods, 3 to 6 epochs; topics: " in error
-    assert cli.main(["auto", "image_classification", "--budget", "3"]) == 2
+    refused("auto", "image_classification", "--budget", 3)
 
 
 @pytest.mark.parametrize(
@@ -151,22 +141,18 @@ def test_level_2_starts_from_the_recipe_for_the_budget(tmp_path, capsys, monkeyp
         (("language_model.fineweb", "fineweb_small_baseline"), 375, "fineweb_small_methods", ("schedule.steps", 375)),
     ],
 )
-def test_level_2_starts_from_our_own_sweeps(words, budget, name, stretched, tmp_path, capsys, monkeypatch):
+def test_level_2_starts_from_our_own_sweeps(words, budget, name, stretched, tmp_path, printed, refused, monkeypatch):
     monkeypatch.setattr(checks, "data_problems", lambda *_: [])
     command, out = ["auto", *words, "-O2", "--emulated-precision", "--out"], tmp_path / "recipe.json"
-    asked = ["--budget", str(budget)] if budget else []
-    assert cli.main([*command, str(out), *asked]) == 0
+    printed(*command, out, *["--budget", budget] * bool(budget))
     made = read_config(find(words[0]), out)
     assert made.name.startswith(name) and made.name.endswith("_auto")
     assert flatten(plain(made))[stretched[0]] == pytest.approx(stretched[1]) and "(results/" in made.notes
     assert flatten(plain(made))["evaluation.every"] == flatten(plain(find(words[0]).config(name)))["evaluation.every"]
-    capsys.readouterr()
-    assert cli.main([*command, str(tmp_path / "none.json"), "--budget", "7000"]) == 2
-    assert "no recipe was measured at 7000" in capsys.readouterr().err
+    assert "no recipe was measured at 7000" in refused(*command, tmp_path / "none.json", "--budget", 7000)
 
 
-def test_a_change_that_is_none_ends_in_words(tmp_path, capsys):
-    words = ["auto", "image_classification", "--try", "nonsense 3", "--json", "--out", str(tmp_path / "a.json")]
-    assert cli.main(words) == 0
-    (tried,) = (one for one in json.loads(capsys.readouterr().out)["changes"] if one["change"] == "nonsense 3")
+def test_a_change_that_is_none_ends_in_words(tmp_path, told):
+    values = told("auto", "image_classification", "--try", "nonsense 3", "--out", tmp_path / "a.json")
+    (tried,) = (one for one in values["changes"] if one["change"] == "nonsense 3")
     assert not tried["kept"] and tried["reason"].endswith("is no setting of digits_baseline and no method")

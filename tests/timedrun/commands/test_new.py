@@ -1,6 +1,5 @@
 """A new benchmark runs, checks, scores and passes its preflight as it was written; names that cannot be are refused."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import pytest
 
 from judging.ground.errors import ExitCode
 from mlevents.rounds.own_rules import BEYOND_MLPERF
-from timedrun.cli import main
+from tests.conftest import Printed
 from timedrun.commands.new import TEMPLATE
 from timedrun.distributed.launch_env import module_command
 
@@ -19,11 +18,11 @@ NAME = "written_benchmark"
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed) -> Iterator[Path]:
     """The working directory, which is not on the import path, with a new benchmark."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
-    assert main(["new", "benchmark", NAME]) == ExitCode.OK
+    printed("new", "benchmark", NAME)
     yield tmp_path
     for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
         del sys.modules[name]
@@ -35,24 +34,19 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.processes
-def test_a_new_benchmark_runs_and_is_judged_by_its_own_rules(here, capsys):
+def test_a_new_benchmark_runs_and_is_judged_by_its_own_rules(here, printed, told):
     assert TEMPLATE.name not in "".join(file.read_text() for file in (here / NAME).glob("*.py"))
     done = run("--results", "set")
     assert done.returncode == ExitCode.OK, done.stderr
-    capsys.readouterr()
-
-    assert main(["check", "set/result_0.txt", "--official"]) == ExitCode.OK
-    assert "strict pass, official not applicable (MLCommons' tools do not know" in capsys.readouterr().out
-    assert main(["score", "set", "--json"]) == ExitCode.ERROR  # one run of three
-    (score,) = json.loads(capsys.readouterr().out)
+    checked = printed("check", "set/result_0.txt", "--official")
+    assert "strict pass, official not applicable (MLCommons' tools do not know" in checked
+    (score,) = told("score", "set", code=1)  # one run of three
     assert (score["benchmark"], score["ruleset"], score["target"], score["runs_needed"], score["demonstration"]) == (
         *(NAME, BEYOND_MLPERF, 0.97, 3),
         False,
     )
     assert score["failures"] == {} and len(score["runs"]) == 1
-
-    assert main(["preflight", NAME, "methods", "--json"]) == ExitCode.OK
-    (report,) = json.loads(capsys.readouterr().out)
+    (report,) = told("preflight", NAME, "methods")
     assert (report["strict"], report["runs"], report["ruleset"]) == ("pass", 3, BEYOND_MLPERF)
 
 
@@ -74,19 +68,18 @@ def test_settings_and_ranks_that_a_loop_does_not_implement_are_refused(here):
         (["--total-epochs", "0"], "total_epochs 0 is below 1"),
     ],
 )
-def test_settings_that_no_run_can_have_are_refused_before_it(words, said, verb, here, capsys):
-    assert main([verb, NAME, "baseline", *words]) == ExitCode.ERROR
-    printed = capsys.readouterr()
-    assert said in printed.out + printed.err and "Traceback" not in printed.err
+def test_settings_that_no_run_can_have_are_refused_before_it(words, said, verb, here, answered):
+    out, errors = answered(verb, NAME, "baseline", *words, code=1)
+    assert said in out + errors and "Traceback" not in errors
     assert not (here / "runs").exists()
 
 
 @pytest.mark.parametrize("module", ["configs", "datasets", "train"])
-def test_a_race_names_the_line_of_a_module_that_is_not_python(module, here, capsys):
+def test_a_race_names_the_line_of_a_module_that_is_not_python(module, here, refused):
     file = here / NAME / f"{module}.py"
     file.write_text("x = = 1\n" + file.read_text())
-    assert main(["race", NAME, "baseline", "methods", "--threads", "1"]) == ExitCode.ERROR
-    assert f"{module}.py, line 1: invalid syntax: x = = 1" in capsys.readouterr().err.splitlines()[-1]
+    said = refused("race", NAME, "baseline", "methods", "--threads", 1, code=1)
+    assert f"{module}.py, line 1: invalid syntax: x = = 1" in said.splitlines()[-1]
     assert not (here / "runs").exists()
 
 
@@ -97,26 +90,23 @@ def test_a_race_names_the_line_of_a_module_that_is_not_python(module, here, caps
         ("    run.track(", "    dict(", "call run.track(model=..., ...) before it"),
     ],
 )
-def test_a_loop_without_its_function_or_what_its_warm_up_restores_is_refused(old, new, reason, here, capsys):
+def test_a_loop_without_its_function_or_what_its_warm_up_restores_is_refused(old, new, reason, here, refused):
     file = here / NAME / "train.py"
     file.write_text(file.read_text().replace(old, new))
-    assert main(["run", NAME, "baseline", "--threads", "1"]) == ExitCode.ERROR
-    assert reason in capsys.readouterr().err
+    assert reason in refused("run", NAME, "baseline", "--threads", 1, code=1)
 
 
 @pytest.mark.parametrize("name", ["bert", "json", "a-b", "class", "_x", "é", "../x", NAME, "gpt", "fineweb"])
-def test_a_name_that_cannot_be_is_refused(name, here):
+def test_a_name_that_cannot_be_is_refused(name, here, refused):
     before = sorted(here.rglob("*"))
-    assert main(["new", "benchmark", name]) == ExitCode.USAGE
+    refused("new", "benchmark", name)
     assert sorted(here.rglob("*")) == before
 
 
-def test_a_copied_benchmark_whose_configs_name_the_original_is_refused(here, capsys):
+def test_a_copied_benchmark_whose_configs_name_the_original_is_refused(here, refused, printed):
     copy = shutil.copytree(here / NAME, here / "copied_benchmark")
-    capsys.readouterr()
-    assert main(["show", "copied_benchmark", "methods"]) == ExitCode.USAGE
-    assert f"is of benchmark='{NAME}'" in capsys.readouterr().err
+    assert f"is of benchmark='{NAME}'" in refused("show", "copied_benchmark", "methods")
     for name in [name for name in sys.modules if name.partition(".")[0] == copy.name]:
         del sys.modules[name]
     (copy / "configs.py").write_text((copy / "configs.py").read_text().replace(NAME, copy.name))
-    assert main(["show", copy.name, "methods"]) == ExitCode.OK
+    printed("show", copy.name, "methods")

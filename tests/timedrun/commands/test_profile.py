@@ -5,21 +5,20 @@ from typing import Any
 
 import pytest
 
-from judging.ground.errors import ExitCode
+from judging.comparison.composition import composition
+from timedrun.analysis.profile_report import show_composition
 from timedrun.analysis.step_benchmark import StepRow, show_steps
 from timedrun.analysis.step_times import StepTimes
 from timedrun.benchmark import find
-from timedrun.cli import main
-from timedrun.commands.profile import composition, show_composition
 
 SMOKE = ["profile", "image_classification", "smoke", "--data", "synthetic"]
+FEW = ["--positions", 2, "--steps", 5, "--skip", 1]
 
 
-def test_steps_of_two_configs_in_turns_are_compared_and_written(tmp_path, capsys):
+def test_steps_of_two_configs_in_turns_are_compared_and_written(tmp_path, printed):
     out = tmp_path / "steps.json"
-    options = ["--interleaved", "--positions", "2", "--steps", "1", "--skip", "2", "--threads", "1", "--out", str(out)]
-    assert main([*SMOKE, "smoke-ema", *options, "--b.seed", "7"]) == ExitCode.OK
-    header, _, first, second, *rest = capsys.readouterr().out.splitlines()
+    options = ["--interleaved", "--positions", 2, "--steps", 1, "--skip", 2, "--threads", 1, "--out", out]
+    header, _, first, second, *rest = printed(*SMOKE, "smoke-ema", *options, "--b.seed", 7).splitlines()
     assert "samples/s" in header and "tokens/s" not in header and "MFU" not in header
     assert first.split()[0] == "synthetic_smoke" and second.startswith("smoke-ema seed 7")
     assert any("peak unknown" in line for line in rest)
@@ -38,13 +37,10 @@ def test_a_config_that_failed_is_named_below_the_others(capsys):
     assert failed == "broken: failed: MemoryError: none left"
 
 
-def test_a_profile_as_json_with_its_trace(tmp_path, capsys):
-    trace = tmp_path / "trace.json"
-    options = ["--positions", "2", "--steps", "5", "--skip", "1", "--trace", str(trace), "--json", "--synthetic"]
-    options += ["--evaluation"]
-    assert main([*SMOKE, *options, "--out", str(tmp_path / "profile.json")]) == ExitCode.OK
-    values = json.loads(capsys.readouterr().out)
-    assert values == json.loads((tmp_path / "profile.json").read_text()) and values["synthetic_data"]
+def test_a_profile_as_json_with_its_trace(tmp_path, told):
+    trace, out = tmp_path / "trace.json", tmp_path / "profile.json"
+    values = told(*SMOKE, *FEW, "--trace", trace, "--synthetic", "--evaluation", "--out", out)
+    assert values == json.loads(out.read_text()) and values["synthetic_data"]
     assert {at["input"] for at in values["positions"]} == {"16 px"}
     assert len(values["positions"]) == 2 and values["evaluation_seconds"] > 0
     parts = values["schedule"]["parts"]
@@ -55,41 +51,34 @@ def test_a_profile_as_json_with_its_trace(tmp_path, capsys):
     assert {"forward", "backward", "optimizer"} <= names
 
 
-def test_a_short_last_batch_of_each_epoch_is_a_step_of_the_schedule_and_nothing_is_evaluated(capsys, monkeypatch):
+def test_a_short_last_batch_of_each_epoch_is_a_step_of_the_schedule_and_nothing_is_evaluated(told, monkeypatch):
     monkeypatch.setattr("image_classification.train.count_correct", None)  # in the warm-up neither
-    words = ["image_classification", "baseline", "--data", "digits", "--data.no-drop-last", "--global-batch", "500"]
-    assert main(["profile", *words, "--positions", "2", "--steps", "1", "--skip", "1", "--json"]) == ExitCode.OK
-    values = json.loads(capsys.readouterr().out)
+    words = ["baseline", "--data", "digits", "--data.no-drop-last", "--global-batch", 500]
+    values = told(*SMOKE[:2], *words, "--positions", 2, "--steps", 1, "--skip", 1)
     assert values["schedule"]["steps"] == 40 * 2 and values["evaluation_seconds"] is None
 
 
-def test_what_cannot_run_is_refused_before_anything_is_measured(tmp_path, capsys, monkeypatch):
-    assert main([*SMOKE, "--trace", str(tmp_path / "absent" / "trace.json")]) == ExitCode.USAGE
-    assert "does not exist; nothing was measured" in capsys.readouterr().err
-    for words, said in (
-        ([*SMOKE, "--out", str(tmp_path)], "this is a folder; nothing was measured"),
-        (SMOKE[:2], "at least one config"),
-        ([*SMOKE, "--interleaved", "--trace", "trace.json"], "without --interleaved; nothing was measured"),
+def test_what_cannot_run_is_refused_before_anything_is_measured(tmp_path, refused, monkeypatch):
+    for words, said, code in (
+        ([*SMOKE, "--trace", tmp_path / "absent" / "trace.json"], "does not exist; nothing was measured", 2),
+        ([*SMOKE, "--out", tmp_path], "this is a folder; nothing was measured", 2),
+        (SMOKE[:2], "at least one config", 2),
+        ([*SMOKE, "--interleaved", "--trace", "trace.json"], "without --interleaved; nothing was measured", 2),
+        ([*SMOKE[:2], "baseline", "--data", "cifar10"], "--data-folder", 1),
+        ([*SMOKE, "--evaluation.every", 0], "must be at least 1", 1),
+        ([*SMOKE, "--threads", -1], "--threads -1: use a number from 1", 1),
     ):
-        assert main(words) == ExitCode.USAGE
-        assert said in capsys.readouterr().err
-    assert main([*SMOKE[:2], "baseline", "--data", "cifar10"]) == ExitCode.ERROR
-    assert "--data-folder" in capsys.readouterr().err
-    assert main([*SMOKE, "--evaluation.every", "0"]) != ExitCode.OK
-    assert "must be at least 1" in capsys.readouterr().err
-    assert main([*SMOKE, "--threads", "-1"]) == ExitCode.ERROR
-    assert "--threads -1: use a number from 1" in capsys.readouterr().err
+        assert said in refused(*words, code=code)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert main(SMOKE) == ExitCode.USAGE
+    assert "start it without a launcher" in refused(*SMOKE)
 
 
-def test_profiles_that_do_not_compose_are_shown_and_written_without_what_they_give_together(tmp_path, capsys):
-    options = ["--positions", "2", "--steps", "5", "--skip", "1", "--out", str(tmp_path / "profiles.json")]
-    assert main([*SMOKE, "smoke", "--b.global-batch", "8", *options]) == ExitCode.OK
-    shown = capsys.readouterr()
-    assert shown.out.count(" per step, by progress of the run") == 2 and "batch 8" in shown.out
-    assert "they do not compose" in shown.err and "all together" not in shown.out
-    values = json.loads((tmp_path / "profiles.json").read_text())
+def test_profiles_that_do_not_compose_are_shown_and_written_without_what_they_give_together(tmp_path, answered):
+    out = tmp_path / "profiles.json"
+    shown, warned = answered(*SMOKE, "smoke", "--b.global-batch", 8, *FEW, "--out", out, code=0)
+    assert shown.count(" per step, by progress of the run") == 2 and "batch 8" in shown
+    assert "they do not compose" in warned and "all together" not in shown
+    values = json.loads(out.read_text())
     assert [of["global_batch"] for of in values["profiles"]][1] == 8 and values["composition"] == []
 
 
@@ -99,8 +88,8 @@ def test_several_profiles_say_what_the_changes_give_together(capsys):
         schedule = {"steps": 10, "evaluations": 0}
         return {"label": label, "positions": [at], "schedule": schedule, "evaluation_seconds": None, "config": "-"}
 
-    told = composition([values("base", 2.0), values("one", 1.0), values("two", 1.0)])
-    assert [row["saves"] for row in told["composition"]] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 2])
-    show_composition(told)
+    rows = composition([values("base", 2.0), values("one", 1.0), values("two", 1.0)])
+    assert [row["saves"] for row in rows] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 2])
+    show_composition(rows)
     cells = {line.split("  ")[0]: line.split()[-2:] for line in capsys.readouterr().out.splitlines()}
     assert cells["one"] == ["33.3%", "16.7%"] and cells["all together"] == ["50.0%", "-"]

@@ -14,7 +14,6 @@ import pytest
 from judging.ground.config_values import digest_of
 from judging.pages.score_table import NOTICE
 from mlevents import keys, record
-from timedrun.cli import main
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -24,14 +23,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One result of the smoke config."""
     folder = tmp_path_factory.mktemp("original") / "smoke"
     command = [*(sys.executable, "-m", "timedrun", "run", "image_classification", "smoke", "--data", "synthetic")]
-    made = subprocess.run(
-        [*command, "--seed", "3", "--results", str(folder)],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert made.returncode == 0, made.stderr
+    subprocess.run([*command, "--seed", "3", "--results", folder], env=ENVIRONMENT, check=True, timeout=100)
     return folder
 
 
@@ -48,7 +40,7 @@ def copied(smoke: Path, folder: Path, number: int, edit: Callable[[dict[str, Any
 
 
 @pytest.mark.processes
-def test_runs_are_repeated_and_tampered_ones_named(smoke, tmp_path, monkeypatch, capsys):
+def test_runs_are_repeated_and_tampered_ones_named(smoke, tmp_path, monkeypatch, told):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     folder, out = tmp_path / "set", tmp_path / "again"
@@ -62,12 +54,8 @@ def test_runs_are_repeated_and_tampered_ones_named(smoke, tmp_path, monkeypatch,
     digest = digest_of(json.loads((folder / "run_4" / "config.json").read_text()))
     cuda.write_text(cuda.read_text().replace(record.read(cuda).value(keys.CONFIG_DIGEST), digest))
 
-    code = main(["reproduce", str(folder), "--run", "--results", str(out), "--json"])
-
-    report = json.loads(capsys.readouterr().out)
-    assert code == 1
-    assert report["notice"] == NOTICE
-    assert not report["reproduced"]
+    report = told("reproduce", folder, "--run", "--results", out, code=1)
+    assert report["notice"] == NOTICE and not report["reproduced"]
     (found,) = report["sets"]
     assert [run["course"] for run in found["runs"]] == ["equal", "equal", "differs", "unknown", "unknown"]
     assert found["runs"][0]["again"]["quality"] == value
@@ -89,47 +77,41 @@ def test_runs_are_repeated_and_tampered_ones_named(smoke, tmp_path, monkeypatch,
     assert len(origin["data"]["sha256"]) == 64
 
 
-def test_invalid_requests_are_refused(tmp_path, capsys):
+def test_invalid_requests_are_refused(tmp_path, refused):
     (tmp_path / "taken").mkdir()
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "result_0.txt").write_text("")
     (tmp_path / "claims.json").write_text('[{"system": "slow", "benchmark": "resnet", "minutes": "1"}]')
     for message, arguments in {
-        "nowhere does not exist": [str(tmp_path / "nowhere")],
-        "nothing to reproduce": [str(tmp_path / "taken")],
-        "holds no result_*.txt": [str(tmp_path / "taken"), "--claims", str(tmp_path / "claims.json")],
-        "nothing to repeat": [str(tmp_path / "taken"), "--run"],
-        "never overwritten": [str(tmp_path / "set"), "--run", "--results", str(tmp_path / "taken")],
-        "leave out --claims or --run": [str(tmp_path / "set"), "--run", "--claims", "x"],
+        "nowhere does not exist": [tmp_path / "nowhere"],
+        "nothing to reproduce": [tmp_path / "taken"],
+        "holds no result_*.txt": [tmp_path / "taken", "--claims", tmp_path / "claims.json"],
+        "nothing to repeat": [tmp_path / "taken", "--run"],
+        "never overwritten": [tmp_path / "set", "--run", "--results", tmp_path / "taken"],
+        "leave out --claims or --run": [tmp_path / "set", "--run", "--claims", "x"],
     }.items():
-        assert main(["reproduce", *arguments]) == 2
-        assert message in capsys.readouterr().err
+        assert message in refused("reproduce", *arguments)
 
 
-def test_runs_that_cannot_be_repeated_are_named(tmp_path, monkeypatch, capsys):
+def test_runs_that_cannot_be_repeated_are_named(tmp_path, monkeypatch, printed):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "set").mkdir()
     for number in range(2):
         (tmp_path / "set" / f"result_{number}.txt").write_text("")
-    assert main(["reproduce", "set", "--run"]) == 1
-    said = capsys.readouterr().out
+    said = printed("reproduce", "set", "--run", code=1)
     assert said.count("has no run_1/config.json, so its settings are unknown") == 2
     assert NOTICE in said
-    assert main(["reproduce", "set", "--run", "--runs", "1"]) == 1
-    assert "run_1" not in capsys.readouterr().out
+    assert "run_1" not in printed("reproduce", "set", "--run", "--runs", 1, code=1)
     assert [path.name for path in sorted((tmp_path / "runs" / "reproduced").iterdir())] == ["set_1", "set_2"]
 
 
-def test_the_command_compares_claims(smoke, tmp_path, capsys):
+def test_the_command_compares_claims(smoke, tmp_path, printed, told, refused):
     claims = tmp_path / "claims.json"
     (platform,) = {record.read(smoke / "result_0.txt").text("submission_platform")}
     claims.write_text(json.dumps([{"system": platform, "benchmark": "resnet", "minutes": "1"}]))
-    command = ["reproduce", str(smoke), "--claims", str(claims)]
-    assert main(command) == 1
-    printed = capsys.readouterr().out
-    assert "cannot be scored" in printed and NOTICE in printed
-    assert main([*command, "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["figures"][0]["verdict"] == "cannot be scored"
+    command = ["reproduce", smoke, "--claims", claims]
+    shown = printed(*command, code=1)
+    assert "cannot be scored" in shown and NOTICE in shown
+    assert told(*command, code=1)["figures"][0]["verdict"] == "cannot be scored"
     claims.write_text("{")
-    assert main(command) == 1
-    assert "cannot be read as JSON" in capsys.readouterr().err
+    assert "cannot be read as JSON" in refused(*command, code=1)

@@ -1,11 +1,7 @@
 """Cards of the methods: what the code says of them, and how they are printed."""
 
-import json
-
 import pytest
 
-from judging.ground.errors import ExitCode
-from timedrun.cli import main
 from timedrun.methods import BlurPool, ChannelsLast, SequenceLengthWarmup
 from timedrun.methods.card import clashes, places, settings
 
@@ -17,28 +13,21 @@ def test_settings_places_and_clashes_are_those_of_the_code():
     assert clashes("mixup").keys() >= {"cutmix"} and clashes("cutmix")["mixup"] == clashes("mixup")["cutmix"]
 
 
-def test_list_methods_has_stages_and_settings(capsys):
-    assert main(["list", "methods", "--json"]) == ExitCode.OK
-    listed = {row["method"]: row["stage"] for row in json.loads(capsys.readouterr().out)}
+def test_list_methods_has_stages_and_settings(told, printed):
+    listed = {row["method"]: row["stage"] for row in told("list", "methods")}
     assert listed["blurpool"] == "model" and listed["bf16"] == "setting"
     assert list(listed.values()).index("weights") > list(listed.values()).index("targets")
-    assert main(["list", "methods"]) == ExitCode.OK
-    assert "low-pass filter" in capsys.readouterr().out
+    assert "low-pass filter" in printed("list", "methods")
 
 
-def test_show_method_prints_the_card_or_the_nearest_name(capsys):
-    assert main(["show", "method", "blurpool"]) == ExitCode.OK
-    assert "arXiv 1904.11486" in capsys.readouterr().out
-    assert main(["show", "method", "bf16", "--json"]) == ExitCode.OK
-    assert json.loads(capsys.readouterr().out)["set by"] == "--precision bf16"
-    assert main(["show", "method", "ema", "--bogus", "3"]) == ExitCode.USAGE
-    assert "has no option --bogus" in capsys.readouterr().err
-    assert main(["show", "method", "blurpol"]) == ExitCode.USAGE
-    assert "Did you mean blurpool?" in capsys.readouterr().err
-    assert main(["show", "methods"]) == ExitCode.USAGE
+def test_show_method_prints_the_card_or_the_nearest_name(told, printed, refused):
+    assert "arXiv 1904.11486" in printed("show", "method", "blurpool")
+    assert told("show", "method", "bf16")["set by"] == "--precision bf16"
+    assert "has no option --bogus" in refused("show", "method", "ema", "--bogus", 3)
+    assert "Did you mean blurpool?" in refused("show", "method", "blurpol")
+    refused("show", "methods")
 
 
 @pytest.mark.parametrize("word", ["methods", "command"])
-def test_a_word_of_the_command_line_names_no_benchmark(word, tmp_path, capsys):
-    assert main(["new", "benchmark", word, "--out", str(tmp_path)]) == ExitCode.USAGE
-    assert f"'{word}' is a word of `timedrun " in capsys.readouterr().err
+def test_a_word_of_the_command_line_names_no_benchmark(word, tmp_path, refused):
+    assert f"'{word}' is a word of `timedrun " in refused("new", "benchmark", word, "--out", tmp_path)

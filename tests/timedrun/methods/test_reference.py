@@ -14,7 +14,6 @@ import pytest
 
 from judging.ground.errors import ExitCode, UsageError
 from timedrun.benchmark import find
-from timedrun.cli import main
 from timedrun.config import RunConfig, digest, dump, load
 from timedrun.config_choice import config_of
 from timedrun.distributed.launch_env import module_command
@@ -229,19 +228,16 @@ def test_an_ablation_leaves_an_own_method_out_in_folders_that_can_be_named(here)
     assert f"{full.config.name}-own_module_of_test.Halved" in [side.config.name for side in sides]
 
 
-def test_entry_points_give_methods_short_names(here, monkeypatch, capsys):
+def test_entry_points_give_methods_short_names(here, monkeypatch, told, printed, refused):
     entries = [EntryPoint("halved", OWN, "timedrun.methods"), EntryPoint("gone", "absent:X", "timedrun.methods")]
     monkeypatch.setattr(method_sources, "entry_points", lambda group: entries)
     monkeypatch.syspath_prepend(here)
     config = named("baseline+halved(rate=0.1)")
     assert last(config)["method"] == OWN and digest(named("baseline+halved-halved")) == digest(named("baseline"))
-    assert main(["list", "methods", "--json"]) == ExitCode.OK
-    rows = {row["method"]: row for row in json.loads(capsys.readouterr().out)}
+    rows = {row["method"]: row for row in told("list", "methods")}
     assert rows["halved"]["summary"] == f"{OWN}, described by `timedrun show method halved`"
-    assert main(["show", "method", "halved"]) == ExitCode.OK
-    assert "Halve the weights." in capsys.readouterr().out
-    assert main(["show", "method", "gone"]) == ExitCode.USAGE
-    assert "no source of 'absent'" in capsys.readouterr().err
+    assert "Halve the weights." in printed("show", "method", "halved")
+    assert "no source of 'absent'" in refused("show", "method", "gone")
 
 
 CARDED = '''
@@ -278,12 +274,11 @@ class Bare(EMA):
 '''
 
 
-def test_show_prints_what_the_class_of_an_own_method_says(here, capsys):
+def test_show_prints_what_the_class_of_an_own_method_says(here, told, printed, refused):
     (here / "own_module_of_test.py").write_text(CARDED)
     helper = here / "own_module_of_test_help.py"
     helper.write_text("from timedrun.methods import Method\n\nclass Base(Method):\n    steps: int = 3\n")
-    assert main(["show", "method", OWN, "--json"]) == ExitCode.OK
-    shown = json.loads(capsys.readouterr().out)
+    shown = told("show", "method", OWN)
     assert shown.pop("source") == f"{here}/own_module_of_test.py (with own_module_of_test_help.py)"
     files = {"own_module_of_test": here / "own_module_of_test.py", helper.stem: helper}
     assert shown.pop("sha256") == method_sources.digest_of(files)
@@ -297,11 +292,9 @@ def test_show_prints_what_the_class_of_an_own_method_says(here, capsys):
         "settings": "steps: int = 3, rate: float = 0.5, names: tuple = ('a',), kind: str (required)",
         "clashes": "sam: both halve",
     }
-    assert main(["show", "method", "own_module_of_test:Bare"]) == ExitCode.OK
-    printed = capsys.readouterr().out
-    assert "after_step, evaluation" in printed and "update_interval: int = 20" in printed and "(*" not in printed
-    assert main(["show", "method", "own_module_of_test:Gone"]) == ExitCode.USAGE
-    assert "defines no class Gone" in capsys.readouterr().err
+    bare = printed("show", "method", "own_module_of_test:Bare")
+    assert "after_step, evaluation" in bare and "update_interval: int = 20" in bare and "(*" not in bare
+    assert "defines no class Gone" in refused("show", "method", "own_module_of_test:Gone")
 
 
 def timedrun(*words: str) -> "subprocess.CompletedProcess[str]":
@@ -309,12 +302,13 @@ def timedrun(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.processes
-def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_copy_is_named(here, monkeypatch, capsys):
-    assert main(["new", "method", "own_module_of_test_new"]) == ExitCode.OK
-    printed = capsys.readouterr().out
-    assert "baseline+own_module_of_test_new:OwnModuleOfTestNew" in printed
-    assert printed.startswith("Wrote own_module_of_test_new.py")
-    assert main(["new", "method", "own_module_of_test_new"]) == ExitCode.USAGE
+def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_copy_is_named(
+    here, monkeypatch, printed, refused
+):
+    said = printed("new", "method", "own_module_of_test_new")
+    assert "baseline+own_module_of_test_new:OwnModuleOfTestNew" in said
+    assert said.startswith("Wrote own_module_of_test_new.py")
+    refused("new", "method", "own_module_of_test_new")
     own = "own_module_of_test_new:OwnModuleOfTestNew"
     source, helper = here / "own_module_of_test_new.py", here / "own_module_of_test_help.py"
     assert "emplate" not in source.read_text()
@@ -329,32 +323,29 @@ def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_cop
 
     text = source.read_text()
     source.write_text(text + "# edited\n")
-    assert main(["package", "set", "--out", "edited"]) == ExitCode.ERROR
-    assert "was changed after the runs" in capsys.readouterr().err
+    assert "was changed after the runs" in refused("package", "set", "--out", "edited", code=1)
     source.write_text(text)
-    assert main(["package", "set", "--out", "package"]) == ExitCode.ERROR
-    assert "requires exactly 5" in capsys.readouterr().out  # and else nothing
+    assert "requires exactly 5" in printed("package", "set", "--out", "package", code=1)  # and else nothing
     copied, copy = sorted((here / "package").rglob("own_methods/*.py"))
     assert (copied.name, copy.read_text()) == (helper.name, text)
 
     forget(monkeypatch)
     sys.modules.pop("own_module_of_test_new", None)
     again = ["reproduce", "package", "--run", "--runs", "1", "--threads", "1", "--results"]
-    assert main([*again, "first"]) == ExitCode.ERROR
-    assert f"set PYTHONPATH={copy.parent.relative_to(here)}" in capsys.readouterr().out
+    assert f"set PYTHONPATH={copy.parent.relative_to(here)}" in printed(*again, "first", code=1)
     source.unlink()
     helper.unlink()
     monkeypatch.setenv("PYTHONPATH", str(copy.parent), prepend=":")
     monkeypatch.syspath_prepend(copy.parent)
-    assert main([*again, "second"]) == ExitCode.OK, capsys.readouterr()
+    printed(*again, "second")
     copied.write_text("# edited")
-    assert main([*again, "third"]) == ExitCode.ERROR
-    assert "(with own_module_of_test_help.py) is not the source with which" in capsys.readouterr().out
+    changed = "(with own_module_of_test_help.py) is not the source with which"
+    assert changed in printed(*again, "third", code=1)
 
 
 @pytest.mark.processes
-def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(here):
-    assert main(["new", "benchmark", "own_benchmark_of_test"]) == ExitCode.OK
+def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(here, printed):
+    printed("new", "benchmark", "own_benchmark_of_test")
     folder = here / "own_benchmark_of_test"
     shutil.move(here / "own_module_of_test.py", folder / "speed.py")
     configs = (folder / "configs.py").read_text().replace("methods = (", "methods = (Halved(), ")

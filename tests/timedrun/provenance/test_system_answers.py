@@ -8,7 +8,6 @@ import pytest
 
 from judging.ground.errors import UsageError
 from mlevents.package_checker.system_description import KEYS, unanswered
-from timedrun.cli import main
 from timedrun.provenance.system_answers import QUESTIONS, SET_BY_RUNS, open_keys, read_answers, write_questions
 
 MEASURED: dict[str, Any] = dict.fromkeys(KEYS, "measured") | {"cooling": "", "hw_notes": ""}
@@ -67,23 +66,17 @@ def test_invalid_answers_are_refused(tmp_path, content, match):
     assert "answers.json" in str(caught.value)
 
 
-def test_the_command_describes_a_machine_and_asks_the_rest(tmp_path, capsys):
-    questions = tmp_path / "questions.json"
-    assert main(["system", "--out", str(questions)]) == 0
-    said = capsys.readouterr().out
+def test_the_command_describes_a_machine_and_asks_the_rest(tmp_path, printed, told, refused):
+    questions, both = tmp_path / "questions.json", tmp_path / "both.json"
+    said = printed("system", "--out", questions)
     asked = json.loads(questions.read_text())
     assert asked.keys() >= {"cooling", "hw_notes"} and all(f"  {key}" in said for key in asked)
-    assert main(["system", "--out", str(questions)]) == 2, "a file that may hold answers is not written over"
-    capsys.readouterr()
-    filled = _file(tmp_path, dict.fromkeys(asked, "known"))
-    assert main(["system", "--answers", str(filled), "--json"]) == 0
-    values = json.loads(capsys.readouterr().out)
+    assert refused("system", "--out", questions), "a file that may hold answers is not written over"
+    values = told("system", "--answers", _file(tmp_path, dict.fromkeys(asked, "known")))
     assert values["needed"] == values["optional"] == [] and values["description"]["cooling"] == "known"
     assert tuple(values["description"]) == KEYS
     given = {"cooling": "air", "override": {"framework": "another"}}
-    both = tmp_path / "both.json"
-    assert main(["system", "--answers", str(_file(tmp_path, given)), "--out", str(both)]) == 0
+    printed("system", "--answers", _file(tmp_path, given), "--out", both)
     written = json.loads(both.read_text())
     assert written["hw_notes"] == "" and written | given == written and asked.keys() <= written.keys()
-    assert main(["system", "--answers", str(tmp_path / "nowhere")]) == 2
-    assert "nowhere: cannot be read" in capsys.readouterr().err
+    assert "nowhere: cannot be read" in refused("system", "--answers", tmp_path / "nowhere")

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from judging.ground.errors import ExitCode, UsageError
+from judging.ground.errors import UsageError
 from timedrun.benchmark import find
-from timedrun.cli import main
 from timedrun.storage import benchmark_folders
 from timedrun.storage.benchmark_folders import nearby
 
@@ -50,16 +49,15 @@ def test_a_benchmark_in_the_working_directory_is_found_if_the_user_names_it(make
     assert sys.path[-1] == str(folder.parent)
 
 
-def test_list_imports_nothing_and_skips_what_it_cannot_read(make, capsys):
+def test_list_imports_nothing_and_skips_what_it_cannot_read(make, answered):
     folder = make("here_benchmark_2")
     make("broken_benchmark", configs="def (")
     make("bare_benchmark", init="# SPEC\n")
-    assert main(["list"]) == ExitCode.OK
-    shown = capsys.readouterr()
-    assert "here_benchmark_2: Toy task (ruleset beyond_mlperf)" in shown.out and "toy_baseline" in shown.out
-    assert "digits_baseline" in shown.out
-    assert "skipped broken_benchmark in" in shown.err and "bare_benchmark in" in shown.err
-    assert len(shown.err.splitlines()) == 2
+    shown, skipped = answered("list", code=0)
+    assert "here_benchmark_2: Toy task (ruleset beyond_mlperf)" in shown and "toy_baseline" in shown
+    assert "digits_baseline" in shown
+    assert "skipped broken_benchmark in" in skipped and "bare_benchmark in" in skipped
+    assert len(skipped.splitlines()) == 2
     assert not (folder / "imported").exists()
 
 
@@ -69,14 +67,13 @@ def test_a_benchmark_whose_import_fails_is_refused_with_the_reason(make):
         find("taken_benchmark", working_directory=True)
 
 
-def test_a_foreign_folder_of_a_shipped_name_hides_nothing(make, monkeypatch, capsys):
+def test_a_foreign_folder_of_a_shipped_name_hides_nothing(make, monkeypatch, printed):
     folder = make("image_classification", init="raise RuntimeError('foreign')\n")
     for name in [name for name in sys.modules if name.partition(".")[0] == "image_classification"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(folder.parent)  # as `python -m timedrun` has it
     assert find("image_classification", working_directory=True).spec.mlperf_benchmark == "resnet"
-    assert main(["list"]) == ExitCode.OK
-    assert "digits_baseline" in capsys.readouterr().out
+    assert "digits_baseline" in printed("list")
 
 
 def test_a_benchmark_is_found_behind_an_entry_point(make, monkeypatch):

@@ -99,7 +99,7 @@ class Reproduction:
             lines += [f"    and {len(mine) - MAX_LISTED} more (listed by --json)"] * (len(mine) > MAX_LISTED)
         if any(figure.demonstration for figure in self.figures):
             lines.append(DEMONSTRATION)
-        return "\n".join([*lines, self.conclusion, *self.not_here, NOTICE, ""])
+        return "\n".join([*lines, self.conclusion, *self.not_here, NOTICE])
 
     @property
     def not_here(self) -> list[str]:

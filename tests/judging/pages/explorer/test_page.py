@@ -268,12 +268,10 @@ def test_a_reader_sees_the_answer_first_and_sorts_by_cost_at_equal_quality(swept
 
 
 @pytest.mark.processes
-def test_each_point_of_a_sweep_is_the_mean_of_all_runs_with_its_interval(swept_page, chromium, capsys):
+def test_each_point_of_a_sweep_is_the_mean_of_all_runs_with_its_interval(swept_page, chromium, told):
     """Half of the runs are below the target of 0.65, which no run of a sweep has to reach."""
     sets = {one["config"]: one for one in json.loads(data_of(swept_page))["sets"]}
-    capsys.readouterr()
-    assert cli.main(["tradeoff", "sweep", "--json"]) == 0
-    curves = json.loads(capsys.readouterr().out)["curves"]
+    curves = told("tradeoff", "sweep")["curves"]
     gains = {f"{curve['label']}_x{gain['ratio']:g}": gain for curve in curves for gain in curve["gains"]}
     assert {*sets} == {*gains} and len(sets) == 6
     for name, gain in gains.items():
@@ -285,7 +283,7 @@ def test_each_point_of_a_sweep_is_the_mean_of_all_runs_with_its_interval(swept_p
     assert "95 % interval" in legend and "missed" not in legend and chromium.errors == []
 
 
-def test_each_answer_is_that_of_tradeoff_and_names_the_cards_of_its_logs(swept_page, capsys):
+def test_each_answer_is_that_of_tradeoff_and_names_the_cards_of_its_logs(swept_page, told):
     values = json.loads(data_of(swept_page))
     (sweep,) = values["sweeps"]
     assert sweep["sweep"] == "results/sweep" and sweep["labels"] == ["base", "fast"]
@@ -297,7 +295,5 @@ def test_each_answer_is_that_of_tradeoff_and_names_the_cards_of_its_logs(swept_p
         amount = one["question"].split(" ", 1)[1]
         amount = f"{amount[1:]}usd" if amount.startswith("$") else amount
         option = "--budget" if one["budget"] else "--quality"
-        capsys.readouterr()
-        assert cli.main(["tradeoff", "sweep", option, amount, "--price", "6", "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert one["answer"] == told["answer"] and sweep["labels"][one["best"]] == told["best"]
+        answer = told("tradeoff", "sweep", option, amount, "--price", 6)
+        assert one["answer"] == answer["answer"] and sweep["labels"][one["best"]] == answer["best"]

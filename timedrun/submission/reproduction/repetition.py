@@ -1,21 +1,133 @@
-"""Compare repeated runs with the original ones: quality, samples to target, quality at every evaluation, and time."""
+"""Repetition of recorded runs, the first ones of all sets before the second ones, and the comparison of both: quality,
+samples to target, quality at every evaluation, and time."""
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
 from judging.comparison.speedup_ratio import compare
+from judging.ground.cores import usable_cores
+from judging.ground.errors import ExitCode, UsageError
+from judging.ground.ledger import LEDGER
+from judging.ground.result_files import ResultPaths, make_new_folder, read_json
+from judging.scoring import recorded_run
 from judging.scoring.olympic import as_summarized
-from judging.scoring.recorded_run import RecordedRun, differences
+from judging.scoring.recorded_run import RecordedRun, differences, recorded_run_of, recorded_runs
 from judging.scoring.score import scored_ruleset
 from mlevents.event import listed
 from mlevents.record import read
 from mlevents.run_status import reached, rules_of
 from mlevents.student_t import quantile
 from mlevents.summary import RunSummary, summarize
+from timedrun.benchmark import find
+from timedrun.storage.method_sources import OWN_METHODS, own_methods, source_file
 from timedrun.submission.reproduction.set_verdict import Agreement, Repeat, RunResult, SetVerdict, short
+
+MAX_RANKS = 64
+"""Ranks that are started on a result's word alone, or one per processor if that is more."""
+
+Outcome = tuple[str, bool]
+"""Why a run was not repeated, "" if it was, and whether a signal interrupted it."""
+
+
+def repeat(
+    path: Path,
+    out: str | None,
+    one: Callable[[RecordedRun, ResultPaths, str], Outcome],
+    *,
+    most: int | None,
+    given: Mapping[str, int],
+) -> tuple[Path, list[SetVerdict], bool]:
+    """Repeat the results at `path`; a failed run is named in the verdict of its set, and the others are still run.
+
+    Args:
+        out: the new folder; None: one in runs/reproduced.
+        one: repeats a run, with its result at the paths, under a label.
+        most: runs of a set; None: all.
+        given: "threads" and "ranks" that replace those of the originals.
+
+    Returns the folder, the verdicts, and whether a signal interrupted it.
+    """
+    everything = recorded_runs(path)
+    sets = {name: value[:most] for name, value in everything.items()}
+    if not sets:
+        raise UsageError(f"{path} holds no result_*.txt that is an MLPerf log, so there is nothing to repeat.")
+    folder = make_new_folder(out, Path("runs") / "reproduced", path.resolve().name)
+    (folder / LEDGER).touch()  # its own: the originals' would announce runs that no set of theirs holds
+    results: dict[str, list[tuple[RecordedRun, RecordedRun, str]]] = {name: [] for name in sets}
+    interrupted = False
+    for place, name in sorted((place, name) for name, runs in sets.items() for place in range(len(runs))):
+        run = sets[name][place]
+        paths = ResultPaths(folder / name, run.number)
+        problem = run.problem(summarize(read(run.log)))
+        if interrupted:
+            problem = "not run: interrupted before its turn"
+        if not problem:
+            problem, interrupted = one(run, paths, f"{name} {place + 1}/{len(sets[name])}")
+        results[name].append((run, recorded_run_of(paths.log), problem))
+    rest = {name: runs[len(sets[name]) :] for name, runs in everything.items()}
+    return folder, [compare_runs(name, of, rest[name], given) for name, of in results.items()], interrupted
+
+
+def repeat_config(
+    run: RecordedRun,
+    paths: ResultPaths,
+    package: Path,
+    given: Mapping[str, int],
+    start: Callable[[int, int], tuple[int, str, int]],
+) -> Outcome:
+    """Repeat a run of a config, with the `given` ranks and threads or its own, unless this machine has fewer cores.
+
+    Args:
+        package: where copies of its own methods' sources lie.
+        start: runs it with so many ranks and threads; returns exit code, last lines and the signal that came, or 0.
+    """
+    settings = read_json(run.config)
+    ranks, most = (
+        given.get("ranks") or recorded_run.recorded_ranks(recorded_run.provenance_of(run)),
+        max(MAX_RANKS, os.cpu_count() or 1),
+    )
+    if ranks > most and not given.get("ranks"):
+        return f"it recorded {ranks} ranks, above the limit of {most} without --ranks; set --ranks", False
+    try:
+        find(str(settings["benchmark"]))  # not in the working directory: the result names it, not the user
+    except UsageError as error:
+        return str(error).removesuffix("."), False
+    for reference in own_methods(settings):
+        if problem := method_problem(reference, package):
+            return problem, False
+    recorded = recorded_run.recorded_threads(run) or 0
+    code, output, interrupted = start(ranks, given.get("threads") or (recorded if recorded <= usable_cores() else 0))
+    if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and paths.log.is_file():
+        return "", bool(interrupted)
+    if interrupted:
+        return "interrupted by a signal", True
+    hint = ""
+    if settings.get("device") == "cuda" and "CUDA" in output:
+        hint = (
+            f" Its config requires cuda: run it on a machine with a GPU, or set device to cpu in a copy of"
+            f" {run.config.name} and pass that to `timedrun run {settings['benchmark']}`, which is a different run."
+        )
+    return f"the run ended with exit code {code}: {output or 'no output'}{hint}", False
+
+
+def method_problem(reference: str, package: Path) -> str:
+    """Return why the source of a result's method is not imported, with the package's copy of it, or ""."""
+    module = reference.partition(":")[0]
+    if source_file(module):
+        return ""
+    place = module.replace(".", "/")
+    copies = sorted(copy for end in (".py", "/__init__.py") for copy in package.rglob(f"{OWN_METHODS}/{place}{end}"))
+    read = f" Its copy is {copies[0]}: read it" if copies else " Get its source and read it"
+    folder = next(parent for parent in copies[0].parents if parent.name == OWN_METHODS) if copies else "its folder"
+    return (
+        f"its method {reference} is not on the import path, and a result's code is not run unasked.{read}; to run it,"
+        f" set PYTHONPATH={folder}"
+    )
 
 
 def compare_runs(
@@ -39,7 +151,7 @@ def compare_runs(
     intervals: list[float] = []
     for original, again, problem in results:
         old = summarize(read(original.log))
-        rules, _ = rules_of(old.benchmark or "", _round(old), [old])
+        rules, _ = rules_of(old.benchmark or "", scored_ruleset(old.benchmark or "", old), [old])
         unit = unit or (rules.unit if rules else "")
         intervals.append(_interval(old))
         then = run_result(old)
@@ -60,8 +172,6 @@ def compare_runs(
         runs.append(repeat)
     failures = [f"run {run.number} could not be repeated: {run.problem}" for run in runs if run.problem]
     done = [(run, run.original, run.again) for run in runs if run.again]
-    quality: Agreement = "unknown"
-    to_target: Agreement = "unknown"
     other = [
         f"run {run.number} {'reached' if now.reached else 'did not reach'} its target now, "
         f"but {'reached' if then.reached else 'did not reach'} it originally"
@@ -69,12 +179,12 @@ def compare_runs(
         for run, then, now in done
         if then.reached != now.reached
     ]
-    if done:
-        quality = "differs" if other else "equal"
-        failures += other
-    finished = [(run, then, now) for run, then, now in done if then.reached and now.reached]
-    steps = [(then.progress, now.progress) for _, then, now in finished]
+    failures += other
+    quality: Agreement = "differs" if other else "equal" if done else "unknown"
+    finished = [(then, now) for _, then, now in done if then.reached and now.reached]
+    steps = [(then.progress, now.progress) for then, now in finished]
     known = [(a, b) for a, b in steps if a is not None and b is not None]
+    to_target: Agreement = "unknown"
     if known and all(a == b for a, b in known):
         to_target = "equal"
     elif known:
@@ -94,7 +204,7 @@ def compare_runs(
             for run, _, _ in done
             if run.course == "differs"
         ]
-    times = [(then.minutes, now.minutes) for _, then, now in finished if then.minutes and now.minutes]
+    times = [(then.minutes, now.minutes) for then, now in finished if then.minutes and now.minutes]
     # Runs that did the same work again are paired.
     time = compare([a for a, _ in times], [b for _, b in times], paired=to_target == "equal") if times else None
     return SetVerdict(
@@ -113,7 +223,7 @@ def compare_runs(
 
 def run_result(run: RunSummary) -> RunResult:
     """Return the result of a run; the target is reached by the rules of scores."""
-    fine = reached(run, _round(run))
+    fine = reached(run, scored_ruleset(run.benchmark or "", run))
     last = run.quality[-1] if run.quality else None
     return RunResult(
         reached=fine,
@@ -160,10 +270,6 @@ def _reasons(differs: dict[str, dict[str, list[Any]]], given: Mapping[str, int])
             reasons.append(f"{old} then, {now} now{option}")
     reasons += [f"other {kind} ({listed([*differs[kind]], 3)})" for kind in ("hardware", "versions") if differs[kind]]
     return tuple(reasons)
-
-
-def _round(run: RunSummary) -> str | None:
-    return scored_ruleset(run.benchmark or "", run)
 
 
 def _interval(run: RunSummary) -> float:

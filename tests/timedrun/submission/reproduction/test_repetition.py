@@ -10,7 +10,7 @@ import pytest
 from judging.comparison.speedup_ratio import compare
 from judging.scoring.recorded_run import RecordedRun, recorded_run_of
 from mlevents import keys
-from timedrun.submission.reproduction.reproduce_run import compare_runs
+from timedrun.submission.reproduction.repetition import compare_runs
 from timedrun.submission.reproduction.set_verdict import SetVerdict, speed
 
 Course = tuple[float, ...]

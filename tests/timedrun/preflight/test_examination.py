@@ -1,6 +1,5 @@
 """`timedrun preflight`: real configs pass with the expected notes; all faults are reported at once."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,15 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from judging.ground.errors import ExitCode, UsageError
+from judging.ground.errors import UsageError
+from judging.ground.result_files import ResultPaths
 from timedrun.benchmark import find
-from timedrun.cli import main
-from timedrun.commands.doctor import machine
-from timedrun.commands.preflight import PreflightReport, as_text, device_memory, examine, memory_findings, ranks_of
 from timedrun.config import RunConfig
 from timedrun.methods import LabelSmoothing, MixUp
 from timedrun.preflight import dry_run_report, machine_checks
+from timedrun.preflight.examination import Examination, PreflightReport, device_memory
+from timedrun.preflight.machine_report import machine
 from timedrun.run import page_cache
+from timedrun.run.worker import LaunchOptions
 from timedrun.training import number_formats
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
@@ -45,14 +45,13 @@ def examined(name: str, *, ranks: int = 1, ruleset: str | None = None, **changes
     for field, value in changes.items():
         nested = isinstance(value, dict)
         config = replace(config, **{field: replace(getattr(config, field), **value) if nested else value})
-    return examine_config(config, ranks=ranks, ruleset=ruleset)
+    return examination(config, ranks=ranks, ruleset=ruleset).report()
 
 
-def examine_config(
-    config: RunConfig, *, ranks: int = 1, ruleset: str | None = None, emulation: bool = True
-) -> PreflightReport:
-    options = {"ranks": ranks, "emulation": emulation, "ruleset": ruleset, "data_folder": None, "answers": None}
-    return examine(find(config.benchmark), config, folder=Path("runs") / config.name, **options)
+def examination(config: RunConfig, *, emulation: bool = True, **asked: Any) -> Examination:
+    paths = ResultPaths(Path("runs") / config.name, 0)
+    options = LaunchOptions(paths=paths, emulated_precision=emulation)
+    return Examination(find(config.benchmark), config, options, **asked)
 
 
 def found(report: PreflightReport, level: str) -> set[str]:
@@ -155,7 +154,7 @@ def test_impossible_settings_are_reported_without_a_dry_run():
     one = examined("digits_methods", evaluation={"every": 0})
     assert {"settings", "dry-run"} <= found(one, "error")
     assert one.strict == "not run"
-    assert "no dry run" in as_text(one)
+    assert "no dry run" in one.text
     none = examined("digits_methods", global_batch=0)
     assert "needs at least 1 sample" in words(none, "settings") and none.strict == "not run"
 
@@ -174,11 +173,14 @@ def test_a_requirement_of_another_machine_is_a_note():
 def test_a_run_here_in_a_format_that_the_cpu_emulates_is_an_error_and_one_on_another_machine_a_note(monkeypatch):
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: 40.0)
     config = find("image_classification").config("imagenet_baseline")
-    here = examine_config(config, emulation=False)
+    here = examination(config, emulation=False).report()
     assert found(here, "error") == {"device"} and "--precision fp32" in words(here, "device")
-    assert found(examine_config(replace(config, device="cuda"), emulation=False), "error") == set()
-    assert found(examine_config(config, emulation=False, ranks=8), "error") == set()
-    assert found(examine_config(config, emulation=True), "error") == set()
+    for elsewhere in (
+        examination(replace(config, device="cuda"), emulation=False),
+        examination(config, emulation=False, ranks=8),
+        examination(config, emulation=True),
+    ):
+        assert found(elsewhere.report(), "error") == set()
 
 
 def test_a_benchmark_without_a_plan_or_rules_is_named(monkeypatch):
@@ -186,13 +188,12 @@ def test_a_benchmark_without_a_plan_or_rules_is_named(monkeypatch):
     config = benchmark.config("digits_methods")
     monkeypatch.delattr(benchmark.module("run_info"), "plan")
     with pytest.raises(UsageError, match="image_classification.run_info has no plan"):
-        benchmark.plan(config, ranks_of(config, 1), None)
-    assert ranks_of(config, 5).world_size == 1
+        benchmark.plan(config, examination(config).planned, None)
+    assert examination(config, ranks=5).planned.world_size == 1
 
 
-def test_the_command_prints_one_object_in_the_form_of_check(capsys):
-    assert main(["preflight", "image_classification", "methods", "--json"]) == ExitCode.OK
-    (report,) = json.loads(capsys.readouterr().out)
+def test_the_command_prints_one_object_in_the_form_of_check(told):
+    (report,) = told("preflight", "image_classification", "methods")
     assert {"path", "strict", "official", "ruleset", "checker", "findings"} <= report.keys()
     verdict = (report["path"], report["strict"], report["official"], report["runs"])
     assert verdict == ("digits_methods", "pass", "pass", 5)
@@ -202,10 +203,8 @@ def test_the_command_prints_one_object_in_the_form_of_check(capsys):
 
 
 @pytest.mark.usefixtures("strict_only")
-def test_the_command_takes_overrides_and_fails_with_a_message(capsys):
-    code = main(["preflight", "image_classification", "methods", "--submission.organization", "a b"])
-    assert code == ExitCode.ERROR
-    said = capsys.readouterr().out
+def test_the_command_takes_overrides_and_fails_with_a_message(printed):
+    said = printed("preflight", "image_classification", "methods", "--submission.organization", "a b", code=1)
     assert "error [folder-name] submission.organization is 'a b'" in said
     assert "1 error; nothing was run and no files were written" in said
 
@@ -228,30 +227,28 @@ def test_an_epoch_whose_batches_leave_out_many_samples_is_named(batch, warned):
 
 
 def test_memory_names_the_largest_micro_batch_that_fits_and_warns_of_a_larger_one():
-    benchmark = find("image_classification")
-    config = replace(benchmark.config("methods", "digits"), global_batch=1024, micro_batch=1024)
-    finding, _ = memory_findings(benchmark, config, 1, device_memory(80))
-    assert finding.level == "note" and finding.message.endswith(
-        "of 80.0 GiB; the largest that fits is --micro-batch 1024"
-    )
-    small, _ = memory_findings(benchmark, config, 1, device_memory(2.11))  # 2 GiB and 5 % are no tensor's
-    assert small.level == "warning" and "in forward passes of 1024, a step takes an estimated" in small.message
-    fitting = int(small.message.rpartition(" ")[2])
-    assert 0 < fitting < 1024
-    whole = replace(benchmark, spec=replace(benchmark.spec, supports=frozenset({"ranks"})))
-    ranks = replace(config, micro_batch=0), 2
-    assert memory_findings(whole, *ranks, device_memory(80))[0].message.endswith("GiB; --global-batch 1024 fits")
-    assert memory_findings(benchmark, config, 1, device_memory(1))[0].message.endswith("no micro-batch fits")
+    config = replace(find("image_classification").config("methods", "digits"), global_batch=1024, micro_batch=1024)
+    in_gib = [examination(config, memory=device_memory(gib)) for gib in (80, 2.11, 1)]
+    (large, _), (small, _), (none, _) = (of.memory_findings() for of in in_gib)
+    assert (large.level, small.level) == ("note", "warning")
+    assert large.message.endswith("of 80.0 GiB; the largest that fits is --micro-batch 1024")
+    assert "in forward passes of 1024, a step takes an estimated" in small.message  # 2 GiB and 5 % are no tensor's
+    assert 0 < int(small.message.rpartition(" ")[2]) < 1024
+    assert none.message.endswith("no micro-batch fits")
+    whole = replace(in_gib[0].benchmark, spec=replace(in_gib[0].benchmark.spec, supports=frozenset({"ranks"})))
+    two = replace(in_gib[0], benchmark=whole, config=replace(config, micro_batch=0), ranks=2)
+    assert next(two.memory_findings()).message.endswith("GiB; --global-batch 1024 fits")
 
 
 def test_memory_counts_an_evaluation_whose_batch_is_larger_than_a_steps():
-    benchmark, config = find("image_classification"), find("image_classification").config("mild", "imagenet")
-    step, evaluation = memory_findings(benchmark, config, 1, 20 << 30)
+    config = find("image_classification").config("mild", "imagenet")
+    step, evaluation = examination(config, memory=20 << 30).memory_findings()
     assert step.level == "note" and evaluation.level == "warning"
     assert "in batches of 2048 takes an estimated 19.9 GiB" in evaluation.message
     fitting = int(evaluation.message.split()[-2])
     config = replace(config, data=replace(config.data, eval_batch=fitting))
-    assert 1500 < fitting < 2048 and memory_findings(benchmark, config, 1, 20 << 30)[1].level == "note"
+    _, evaluation = examination(config, memory=20 << 30).memory_findings()
+    assert 1500 < fitting < 2048 and evaluation.level == "note"
 
 
 @without_cuda
