@@ -1,4 +1,4 @@
-"""The `timedrun` command in a process: exit codes, equal results under all launchers, stop and resume, no leftovers."""
+"""The `timedrun` command: exit codes, equal results under all launchers, several runs, mistakes on the command line."""
 
 import json
 import os
@@ -6,13 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import timedrun as package
@@ -20,16 +17,11 @@ from judging.ground.errors import ExitCode
 from mlevents import keys, record
 from mlevents.record import RunRecord
 from mlevents.runlog import RunLog
-from tests.forked_python import environment_of
-from tests.timedrun.distributed.launched_ranks import alive, until
 from timedrun import cli
 from timedrun.cli import main
 from timedrun.commands.parser import VERBS
-from timedrun.run import launch
 
 SMOKE = ["image_classification", "smoke", "--data", "synthetic"]
-LONG = [*SMOKE, "--schedule.epochs", "6", "--evaluation.target", "0.99"]
-LONGER = [*SMOKE, "--schedule.epochs", "4000", "--evaluation.target", "0.99"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -157,25 +149,6 @@ def test_two_ranks_give_the_same_results_under_timedruns_wrapper_and_torchrun(tm
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(300)  # three runs, each with the usual limit
-def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(tmp_path):
-    whole = timedrun("run", *LONG, "--ranks", 2, "--results", tmp_path / "whole")
-    assert whole.returncode == 3, whole.stderr
-    folder = tmp_path / "stopped"
-    with started(folder, "--schedule.epochs", 6) as process:
-        until(lambda: trains(folder), 60)
-        process.send_signal(signal.SIGHUP)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 75, errors
-    assert result(folder).status == keys.ABORTED
-    resumed = timedrun("run", *LONG, "--ranks", 2, "--results", folder, "--resume")
-    assert resumed.returncode == 3, resumed.stderr
-    qualities = [[point.value for point in result(tmp_path / name).quality] for name in ("whole", "stopped")]
-    assert qualities[0] == qualities[1]
-    assert len(qualities[0]) == 6
-
-
-@pytest.mark.processes
 def test_several_runs_have_their_own_seeds_and_a_failed_one_does_not_lose_the_others(tmp_path):
     folder = tmp_path / "set"
     first = timedrun("run", *SMOKE, "--results", folder)
@@ -218,90 +191,6 @@ def test_a_signal_between_two_of_several_runs_ends_them_with_its_code(ended, cod
     monkeypatch.setattr("timedrun.commands.run.run_child", child)
     assert main(["run", *SMOKE, "--results", str(tmp_path / "set"), "--runs", "3"]) == code
     assert "0 of 1 runs reached the target; 2 not started" in capsys.readouterr().out
-
-
-@contextmanager
-def started(folder: Path, *arguments: object, launcher: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
-    """`timedrun run` with two ranks in a process group of its own, which is killed afterwards."""
-    start = ["-m", *(launcher or ("timedrun",)), "run", *LONGER, *(() if launcher else ("--ranks", "2"))]
-    command = [sys.executable, *start, "--results", str(folder)]
-    process = subprocess.Popen(
-        [*command, *map(str, arguments)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        ranks = family(process)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        for rank in ranks:
-            with suppress(psutil.NoSuchProcess):
-                rank.kill()
-        process.wait()
-
-
-def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Return the running descendants of a process."""
-    try:
-        return psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def ranks_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
-    ranks = {}
-    for rank in family(process):
-        with suppress(psutil.NoSuchProcess):
-            ranks[environment_of(rank).get("RANK", "")] = rank
-    return ranks
-
-
-def trains(folder: Path) -> bool:
-    return (folder / "result_0.txt").exists() and bool(result(folder).all(keys.EVAL_ACCURACY))
-
-
-@pytest.mark.processes
-def test_sigterm_to_one_rank_stops_all_at_the_same_step(tmp_path):
-    with started(tmp_path) as process:
-        until(lambda: trains(tmp_path), 60)
-        ranks_of(process)["1"].send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 75, errors
-        steps = [{path.name for path in (tmp_path / "run_0" / "checkpoint").glob(f"rank_{r}/*.pt")} for r in (0, 1)]
-        assert len(steps[0]) == 1 and steps[0] == steps[1]
-
-
-@pytest.mark.processes
-def test_a_second_signal_ends_a_run_at_once_with_a_whole_log_and_leaves_no_process(tmp_path):
-    with started(tmp_path) as process:
-        until(lambda: trains(tmp_path), 60)
-        ranks = family(process)
-        # Suspended, it gets both before the first can stop the run.
-        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
-            process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
-        assert process.returncode == 130, errors
-        assert "run aborted: ended by a second signal" in errors
-        stopped = result(tmp_path).stopped
-        assert stopped is not None and stopped.metadata["reason"] == "ended by a second signal"
-        until(lambda: not any(map(alive, ranks)), 5)
-
-
-TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "-m", "timedrun")
-
-
-@pytest.mark.processes
-def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_torchrun(tmp_path):
-    with started(tmp_path, "--checkpoint-minutes", 0.0001, launcher=TORCHRUN) as process:
-        until(lambda: launch.common_step(tmp_path / "run_0" / "checkpoint", range(2)), 60)
-        (tmp_path / "run_1").mkdir()  # a second launch
-        ranks_of(process)["1"].kill()
-        until(lambda: result(tmp_path).all(keys.RESUMED), 60)
-        ranks = family(process)
-        process.kill()
-        until(lambda: not any(map(alive, ranks)), 5)
-    assert not list(tmp_path.glob("result_[1-9].txt"))
-    assert "run aborted; resume with --resume" in (tmp_path / "run_0" / "interrupted_1.txt").read_text()
 
 
 @pytest.mark.parametrize(("status", "results"), [(keys.SUCCESS, 1), (keys.ABORTED, 2)])
