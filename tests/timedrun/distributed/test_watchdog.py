@@ -13,7 +13,6 @@ from judging.ground.errors import DataError, ExitCode, NonFiniteLoss, UsageError
 from tests.timedrun.distributed.thread_ranks import CPU
 from timedrun.distributed.heartbeat_channel import Connection
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.distributed.stall_detector import ThreadActivity
 from timedrun.distributed.status_files import ABORTED, RESUME
 from timedrun.distributed.watchdog import STUCK, Watchdog
 
@@ -144,19 +143,6 @@ def test_ranks_that_have_left_are_not_lost_however_long_the_others_run(first):
     run.watchdogs[1 - first].stop()
     run.advance(2)
     assert (run.running, run.ended) == (set(), {})
-
-
-def test_an_idle_rank_that_another_waits_for_hangs_and_is_named_with_its_line():
-    run = Run()
-    run.watchdogs[1].at(5)
-    run.probes[0].sample.return_value = ThreadActivity("collective", 20.0, "train.py:3 (step)")
-    run.probes[1].sample.return_value = ThreadActivity("own", 16.0, "data.py:7 (read)")
-    run.advance(3)
-    assert run.watchdogs[0].failure is None  # activities are sampled after three intervals without a step
-    assert run.probes[1].reset.call_count == 1
-    run.advance(6)
-    message = f"rank 1 hung after step 5 at data.py:7 (read): idle for 16 s while rank 0 waits for it{ABORTED}"
-    assert run.ended == dict.fromkeys((0, 1), (message, ExitCode.RANK_LOST))
 
 
 def test_rank_0_of_many_looks_at_all_of_them_seldom_enough_to_leave_the_core_to_the_training(monkeypatch):

@@ -1,10 +1,8 @@
 """Runs of any shape, however often stopped, pass MLCommons' checker; blocks of samples end on whole steps."""
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import hypothesis.strategies as st
 import pytest
@@ -14,8 +12,8 @@ from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from tests.timedrun.run import killed_run as loop
-from tests.timedrun.run.killed_run import IN_SAMPLES, MakeConfig, MakeRun, resume, train
-from timedrun.config import EvaluationConfig, RunConfig
+from tests.timedrun.run.killed_run import IN_SAMPLES, MakeConfig, MakeRun, resume
+from timedrun.config import EvaluationConfig
 from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.run.blocks import Outcome, plan_blocks
 from timedrun.run.timed_run import TimedRun
@@ -78,16 +76,6 @@ def test_logs_of_any_shape_pass_the_official_checker_and_the_strict_one(make_run
     assert resumed > SHAPES // 2
 
 
-def qualities(*values: float) -> MagicMock:
-    """Those of the evaluations, one after the other."""
-    return MagicMock(side_effect=values)
-
-
-@pytest.fixture
-def config(toy_config: MakeConfig) -> RunConfig:
-    return toy_config(evaluation=EvaluationConfig(target=0.9, every=10, first=10))
-
-
 @given(total=st.integers(1, 300), every=st.integers(1, 90), first=st.integers(1, 90), multiple=st.integers(1, 40))
 def test_blocks_are_whole_steps_and_cover_every_sample_once(total, every, first, multiple):
     blocks = plan_blocks(total, every, first, multiple)
@@ -96,27 +84,3 @@ def test_blocks_are_whole_steps_and_cover_every_sample_once(total, every, first,
     assert total <= blocks[-1].last < total + multiple
     if multiple == 1:
         assert all(block.last == total or (block.last - first) % every == 0 for block in blocks)
-
-
-@pytest.mark.parametrize("stop_after, still_owed", [(2, [3, 4, 5]), (3, [4, 5])])
-def test_a_stopped_run_goes_on_with_the_next_step_and_owes_nothing(make_run, config, tmp_path, stop_after, still_owed):
-    with make_run(config, IN_SAMPLES, checkpoints=tmp_path / "checkpoint") as run:
-        train(run, 40, qualities(0.1), stops=[stop_after])
-    assert run.outcome is Outcome.STOPPED
-    with resume(make_run, tmp_path, config=config, spec=IN_SAMPLES) as resumed:
-        assert train(resumed, 40, qualities(0.5, 0.95)) == still_owed
-    told = record.read(tmp_path / "result_0.txt")
-    assert [event.metadata["epoch_num"] for event in told.all(keys.EVAL_ACCURACY)] == [12, 20]
-    assert [event.metadata["first_epoch_num"] for event in told.all(keys.BLOCK_START)] == [1, 13]
-    assert told.all(keys.RESUMED)[0].metadata["epoch_num"] == 4 * stop_after
-    assert told.status == keys.SUCCESS
-
-
-def test_a_metric_that_falls_is_reached_from_above(timed, toy_config, tmp_path, clock):
-    spec = replace(IN_SAMPLES, mlperf_benchmark="gpt_125m", ruleset="beyond_mlperf")
-    config = toy_config(evaluation=EvaluationConfig(target=1.89, every=20, first=20))
-    with timed(config, spec) as run:
-        train(run, 40, qualities(2.5, 1.88), before_step=lambda number: clock.advance(1.0))
-    assert run.outcome is Outcome.REACHED
-    report = check(tmp_path / "result_0.txt")
-    assert (report.ruleset, report.passed, report.demonstration) == ("beyond_mlperf", True, True)
