@@ -74,80 +74,71 @@ def test_a_killed_stopped_or_failed_run_may_go_on(paths, settings, reason):
     assert tree(paths.folder) == before
 
 
+CLOSED = {"submission": SubmissionConfig(division="closed")}
+REACHED, MISSED, SPENT = (
+    {"status": "success"},
+    {"status": "aborted", "reason": "target not reached"},
+    {"status": "aborted", "reason": "budget spent"},
+)
+UNRECORDED = {"provenance": json.dumps({key: value for key, value in ORIGIN.items() if key != "threads"})}
+NOW_1 = "the number of CPU threads of a rank .--threads or OMP_NUM_THREADS. was 1 and is now 2"
+EDITED = {"edited": True}
+DIGEST = "the digest of the settings in the log was [0-9a-f]{64} and is now [0-9a-f]{64}"
+
+
 @pytest.mark.parametrize(
-    ("other", "changes", "words"),
+    ("what", "words"),
     [
-        ({}, {"ranks": 4}, "the number of ranks was 2 and is now 4"),
-        ({}, {"threads": 2}, "the number of CPU threads of a rank .--threads or OMP_NUM_THREADS. was 1 and is now 2"),
-        ({}, {"number_of_nodes": "1"}, "the number of nodes was 2 and is now 1"),
-        ({}, {"system_name": "8xH100"}, "the system was 2xCPU and is now 8xH100"),
+        ({"changes": {"ranks": 4}}, "the number of ranks was 2 and is now 4. Nothing was changed"),
+        ({"changes": {"threads": 2}}, f"{NOW_1}. Nothing was changed"),
+        ({"changes": {"number_of_nodes": "1"}}, "the number of nodes was 2 and is now 1. Nothing"),
+        ({"changes": {"system_name": "8xH100"}}, "the system was 2xCPU and is now 8xH100. Nothing"),
         (
-            {},
-            {"other_software_stack": {"python": "3.11", "cuda": "13"}},
-            "the version of cudnn was 9 and is now -; the version of cuda was - and is now 13",
+            {"changes": {"other_software_stack": {"python": "3.11", "cuda": "13"}}},
+            "the version of cudnn was 9 and is now -; the version of cuda was - and is now 13. Nothing",
         ),
-        ({}, {"image_digest": None}, "the container image .TIMEDRUN_IMAGE_DIGEST. was sha256:a and is now None"),
-        ({}, {"difference": "d2"}, "the digest of its source.s differences from the commit was d1 and is now d2"),
-        ({"seed": 2}, {}, "seed was 1 and is now 2"),  # which a config's digest leaves out
-        ({"global_batch": 8}, {}, "global_batch was 4 and is now 8"),
-        (OTHER_TARGET, {}, "evaluation.target was 0.9 and is now 0.5"),
+        (
+            {"changes": {"image_digest": None}},
+            "the container image .TIMEDRUN_IMAGE_DIGEST. was sha256:a and is now None",
+        ),
+        (
+            {"changes": {"difference": "d2"}},
+            "the digest of its source.s differences from the commit was d1 and is now d2",
+        ),
+        ({"now": {"seed": 2}}, "seed was 1 and is now 2. Nothing"),  # which a config's digest leaves out
+        ({"now": {"global_batch": 8}}, "global_batch was 4 and is now 8. Nothing"),
+        ({"now": OTHER_TARGET}, "evaluation.target was 0.9 and is now 0.5. Nothing"),
+        # A config that is edited beside the log does not change what the run is.
+        (EDITED | {"now": {"seed": 7}}, "seed was 1 and is now 7. Nothing"),
+        (EDITED | {"now": {"global_batch": 8}}, DIGEST),
+        (EDITED | {"now": {"seed": 7, "global_batch": 8}}, f"seed was 1 and is now 7; {DIGEST}"),
+        ({"stop": REACHED}, "it reached its target"),
+        ({"stop": MISSED}, "it ended by itself .target not reached"),
+        ({"stop": SPENT}, "it ended by itself .budget spent."),
+        ({"begun": CLOSED}, "a run of the closed division may not be resumed"),
+        (EDITED | {"begun": CLOSED, "now": {"submission": SubmissionConfig()}}, "a run of the closed division may not"),
+        (
+            {"files": UNRECORDED | {"system": "{}"}},
+            r".*THREADS\) was not recorded and is now 1; .*nodes was not recorded",
+        ),
+        *(
+            ({"files": {name: content}}, f".*{name}.json.*restore the file as the run wrote it")
+            for name, content in (("config", "{"), ("provenance", "[]"), ("system", "{"))
+        ),
     ],
 )
-def test_another_launch_machine_source_or_config_is_refused(paths, settings, other, changes, words):
-    started(paths, settings)
+def test_another_launch_machine_source_config_or_end_is_refused(paths, settings, what, words):
+    begun = replace(settings, **what.get("begun", {}))
+    now = replace(begun, **what.get("now", {}))
+    started(paths, begun, stop=what.get("stop"))
+    if "edited" in what:
+        paths.config.write_text(json.dumps(config.dump(now)))
+    for name, content in what.get("files", {}).items():
+        getattr(paths, name).write_text(content)
     before = tree(paths.folder)
-    with pytest.raises(TimedrunError, match=f"cannot be resumed: {words}. Nothing was changed"):
-        require(replace(settings, **other), paths, **changes)
+    with pytest.raises(TimedrunError, match=f"the run cannot be resumed(: |, since .*){words}"):
+        require(now, paths, **what.get("changes", {}))
     assert tree(paths.folder) == before
-
-
-def test_a_run_that_did_not_record_how_it_was_started_is_refused(paths, settings):
-    started(paths, settings)
-    paths.provenance.write_text(json.dumps({key: value for key, value in ORIGIN.items() if key != "threads"}))
-    paths.system.write_text("{}")
-    words = r"OMP_NUM_THREADS\) was not recorded and is now 1; .*nodes was not recorded"
-    with pytest.raises(TimedrunError, match=words):
-        require(settings, paths)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"seed": 7}, "resumed: seed was 1 and is now 7. Nothing"),
-        ({"global_batch": 8}, "the digest of the settings in the log was [0-9a-f]{64} and is now [0-9a-f]{64}."),
-        ({"seed": 7, "global_batch": 8}, "seed was 1 and is now 7; the digest of the settings in the log was"),
-    ],
-)
-def test_a_config_that_is_edited_beside_the_log_does_not_change_what_the_run_is(paths, settings, changes, words):
-    started(paths, settings)
-    edited = replace(settings, **changes)
-    paths.config.write_text(json.dumps(config.dump(edited)))
-    with pytest.raises(TimedrunError, match=words):
-        require(edited, paths)
-
-
-@pytest.mark.parametrize(
-    ("division", "edited", "stop", "words"),
-    [
-        ("open", False, {"status": "success"}, "it reached its target"),
-        (
-            "open",
-            False,
-            {"status": "aborted", "reason": "target not reached"},
-            "it ended by itself .target not reached",
-        ),
-        ("open", False, {"status": "aborted", "reason": "budget spent"}, "it ended by itself .budget spent."),
-        ("closed", False, None, "closed division may not be resumed"),
-        ("closed", True, None, "closed division may not be resumed"),  # its config was made open
-    ],
-)
-def test_a_run_that_ended_or_is_of_the_closed_division_is_refused(paths, settings, division, edited, stop, words):
-    begun = replace(settings, submission=SubmissionConfig(division=division))
-    started(paths, begun, stop=stop)
-    now = settings if edited else begun
-    paths.config.write_text(json.dumps(config.dump(now)))
-    with pytest.raises(TimedrunError, match=words):
-        require(now, paths)
 
 
 def test_a_run_that_never_started_or_whose_files_are_gone_is_refused(paths, settings):
@@ -162,14 +153,3 @@ def test_a_run_that_never_started_or_whose_files_are_gone_is_refused(paths, sett
     paths.config.unlink()
     with pytest.raises(TimedrunError, match=r"config\.json"):
         require(settings, paths)
-
-
-@pytest.mark.parametrize(("name", "content"), [("config", "{"), ("provenance", "[]"), ("system", "{")])
-def test_a_broken_file_is_named_with_a_remedy(paths, settings, name, content):
-    started(paths, settings)
-    path: Path = getattr(paths, name)
-    path.write_text(content)
-    before = tree(paths.folder)
-    with pytest.raises(TimedrunError, match=f"cannot be resumed.*{path}.*restore the file as the run wrote it"):
-        require(settings, paths)
-    assert tree(paths.folder) == before
