@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,21 @@ class Killed(BaseException):
 
 class Program:
     """A training program in the shape of a benchmark's, whose every number depends on all that came before: dropout,
-    batch norm, momentum, a moving average of weights that is what is evaluated."""
+    batch norm, momentum, a moving average of weights that is what is evaluated.
 
-    warm_up_steps = 1
+    before_step: called with the steps that the run has done. in_step: called in each step, of the warm-up, too.
+    qualities: of the evaluations, in place of the model's.
+    """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        before_step: Callable[[int], object] = lambda done: None,
+        in_step: Callable[[], object] = lambda: None,
+        qualities: Iterable[float] | None = None,
+        warm_up_steps: int = 1,
+    ) -> None:
+        self.before_step, self.in_step, self.warm_up_steps = before_step, in_step, warm_up_steps
+        self.qualities = iter(qualities) if qualities is not None else None
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
@@ -93,6 +103,7 @@ class Program:
 
     def step(self, inputs: torch.Tensor) -> torch.Tensor:
         self.model.train()
+        self.in_step()
         loss = self.model(inputs).square().mean()
         loss.backward()
         self.optimizer.step()
@@ -103,6 +114,8 @@ class Program:
         return torch.randn(4, 4, generator=torch.Generator().manual_seed(number))
 
     def quality(self, is_last: bool) -> float:
+        if self.qualities is not None:
+            return next(self.qualities)
         with self.methods.evaluation(self.model), torch.no_grad():
             value = float(self.model.eval()(self.batch(999)).sigmoid().mean())
         return 0.9 + value / 10 if is_last else value / 2
@@ -115,6 +128,7 @@ class Program:
         train(run, total, lambda last: self.quality(last == total), steps=STEPS, take=take)
 
     def take(self, run: TimedRun, number: int) -> None:
+        self.before_step(run.position.step)
         self.methods.before_step(self.model, run.position.step, 0.0)
         loss = self.step(self.batch(number))
         self.methods.after_step(self.model)
@@ -125,10 +139,10 @@ class Program:
         return self.model.state_dict() | {f"momentum {index}": state["momentum_buffer"] for index, state in momenta}
 
 
-def finished(run: TimedRun, program: Program | None = None, **options: Any) -> RunRecord:
+def finished(run: TimedRun, program: Program | None = None) -> RunRecord:
     """Train to the end; return the log."""
     with run:
-        (program or Program()).train(run, **options)
+        (program or Program()).train(run)
     return record.read(run.log.path)
 
 

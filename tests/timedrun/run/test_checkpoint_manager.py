@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,19 +73,6 @@ def test_each_rank_keeps_the_newest_two_and_equal_tensors_are_saved_once(tmp_pat
         own = checkpoint_file.load(checkpoint_path(tmp_path / f"rank_{rank}", 40))
         assert own["state"]["weights"] is None and own["replicated"] == ["state['weights']"]
         assert own["state"]["own"][0][0] == rank
-
-
-def test_each_node_has_the_replicated_state_on_its_own_disk(tmp_path):
-    def on_node(ranks: ProcessGroup) -> Any:
-        ranks = replace(ranks, local_rank=ranks.rank % 2)
-        folder = tmp_path / f"node_{ranks.rank // 2}"
-        saved = CheckpointManager(folder, ranks, 0.0, lambda: 0.0)
-        assert saved.save(10, partial(state, 10, ranks.rank), partial(about, 10, ranks.rank)) is None
-        return newest_on_all(folder, ranks)["state"]["weights"].tolist()
-
-    assert on_all(4, on_node) == [[10.0] * 1000] * 4
-    assert sorted(os.listdir(tmp_path / "node_0")) == ["rank_0", "rank_1", "replicated_0"]
-    assert sorted(os.listdir(tmp_path / "node_1")) == ["rank_2", "rank_3", "replicated_2"]
 
 
 @pytest.mark.parametrize("fault", ["absent", "damaged", "of another run", "of another step", "of other tensors"])

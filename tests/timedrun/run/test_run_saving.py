@@ -13,7 +13,6 @@ from tests.timedrun.run.killed_run import Program, finished
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_file import CheckpointError
-from timedrun.run.timed_run import TimedRun
 
 
 def test_checkpoints_are_saved_by_the_clock_logged_and_the_newest_two_kept(make_run, tmp_path):
@@ -56,12 +55,10 @@ def test_a_failed_checkpoint_is_logged_and_does_not_end_the_run(make_run, full_d
 def test_unsaved_stops_name_older_steps(make_run, full_disk, tmp_path, older):
     stop = ShutdownRequest()
 
-    class Stopped(Program):
-        def take(self, run: TimedRun, number: int) -> None:
-            if run.position.step == 4:
-                full_disk.append(True)
-                stop.signal = signal.SIGTERM
-            super().take(run, number)
+    def stop_at_4(done: int) -> None:
+        if done == 4:
+            full_disk.append(True)
+            stop.signal = signal.SIGTERM
 
     minutes = 1e-9 if older else 0.0
     expected = "resume from step 4 with --resume" if older else "the run cannot be resumed"
@@ -69,7 +66,7 @@ def test_unsaved_stops_name_older_steps(make_run, full_disk, tmp_path, older):
         pytest.raises(CheckpointError, match=f"step 5, but its checkpoint.*No space left.*{expected}"),
         make_run(stop=stop, checkpoints=tmp_path / "checkpoint", checkpoint_minutes=minutes, check_every=1) as run,
     ):
-        Stopped().train(run)
+        Program(stop_at_4).train(run)
     log = record.read(tmp_path / "result_0.txt")
     assert log.status == keys.ABORTED and expected in str(log.stopped)
     assert log.stopped is not None and log.stopped.metadata["step"] == 5

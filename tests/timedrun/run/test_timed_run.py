@@ -5,7 +5,7 @@ import math
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -27,31 +27,8 @@ from timedrun.run.run_state import Recompiled
 from timedrun.run.timed_run import TimedRun
 
 
-class Toy(Program):
-    """The program with given qualities and a function that is called before each step."""
-
-    warm_up_steps = 0
-
-    def __init__(self, qualities: list[float]) -> None:
-        super().__init__()
-        self.qualities = iter(qualities)
-        self.losses: list[float] = []
-
-    def step(self, inputs: torch.Tensor) -> torch.Tensor:
-        loss = super().step(inputs)
-        self.losses.append(float(loss))
-        return loss
-
-    def quality(self, is_last: bool) -> float:
-        return next(self.qualities)
-
-    def take(self, run: TimedRun, number: int) -> None:
-        self.on_batch(run.position.step)
-        super().take(run, number)
-
-    def train(self, run: TimedRun, on_batch: Callable[[int], None] = lambda step: None) -> None:
-        self.on_batch = on_batch
-        super().train(run)
+def toy(qualities: Iterable[float], before_step: Callable[[int], object] = lambda done: None, **of: Any) -> Program:
+    return Program(before_step, qualities=qualities, warm_up_steps=0, **of)
 
 
 def trained_with_a_shape_that_the_warm_up_has_not(run: TimedRun) -> record.RunRecord:
@@ -59,7 +36,7 @@ def trained_with_a_shape_that_the_warm_up_has_not(run: TimedRun) -> record.RunRe
     torch.compiler.reset()
     double = torch.compile(lambda x: 2 * x, backend="eager", dynamic=False)
     double(torch.zeros(2))  # before the clock
-    return finished(run, Toy([0.1, 0.2]), on_batch=lambda step: double(torch.zeros(3 if step >= 7 else 2)))
+    return finished(run, toy([0.1, 0.2], lambda done: double(torch.zeros(3 if done >= 7 else 2))))
 
 
 def test_compiling_on_the_clock_what_was_compiled_before_aborts_the_run(make_run, tmp_path):
@@ -89,7 +66,7 @@ def test_garbage_collection_leaves_out_what_is_older_than_the_clock(make_run, er
 
     gc.unfreeze()
     with pytest.raises(OSError, match="disk gone") if error else nullcontext(), make_run() as run:
-        Toy([0.95]).train(run, on_batch=count)
+        toy([0.95], count).train(run)
     assert min(frozen) > 0 and gc.get_freeze_count() == 0
 
 
@@ -101,20 +78,19 @@ def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run, tmp_path)
         raise OSError("disk gone")
 
     with pytest.raises(OSError, match="disk gone"), make_run() as run:
-        Toy([1.0]).train(run, on_batch=read)
+        toy([1.0], read).train(run)
     assert record.read(log).status == keys.ABORTED
     assert "disk gone" in str(record.read(log).last(keys.RUN_STOP))
 
 
 def test_a_loss_that_is_not_finite_aborts_and_names_the_step(make_run, tmp_path):
-    toy = Toy([0.1, 0.2])
+    def poison(done: int) -> None:
+        if done == 1:
+            nn.init.constant_(program.model[0].weight, float("nan"))
 
-    def poison(step: int) -> None:
-        if step == 1:
-            nn.init.constant_(toy.model[0].weight, float("nan"))
-
+    program = toy([0.1, 0.2], poison)
     with pytest.raises(NonFiniteLoss, match="step 2: the training loss is nan"), make_run(check_every=1) as run:
-        toy.train(run, on_batch=poison)
+        program.train(run)
     log = record.read(tmp_path / "result_0.txt")
     assert log.status == keys.ABORTED
     assert "NonFiniteLoss" in str(log.stopped)
@@ -125,15 +101,14 @@ def test_a_signal_in_an_evaluation_stops_the_run_after_it(make_run, toy_config, 
     stop = ShutdownRequest()
     answers = [stop.when]
 
-    class Stopped(Toy):
-        def quality(self, is_last: bool) -> float:
-            answers.append(stop.when)
-            stop.signal = signal.SIGINT
-            return super().quality(is_last)
+    def qualities() -> Iterator[float]:
+        answers.append(stop.when)
+        stop.signal = signal.SIGINT
+        yield 0.1
 
     config = toy_config(submission=SubmissionConfig(division=division))
     run = make_run(config, stop=stop, checkpoints=tmp_path / "checkpoint")
-    log = finished(run, Stopped([0.1, 0.2]), on_batch=lambda step: answers.append(stop.when))
+    log = finished(run, toy(qualities(), lambda done: answers.append(stop.when)))
     assert run.outcome is not None and run.outcome.exit_code == code
     assert answers[0] == "after the first step" and answers[-1] == "after this evaluation" and {*answers[1:-1]} == {""}
     assert (tmp_path / "checkpoint").exists() == (division == "open")
@@ -143,20 +118,20 @@ def test_a_signal_in_an_evaluation_stops_the_run_after_it(make_run, toy_config, 
 def test_the_gap_of_a_resumed_run_counts(make_run, tmp_path):
     stop = ShutdownRequest()
     stop.signal = signal.SIGTERM
-    finished(make_run(stop=stop, checkpoints=tmp_path / "checkpoint"), Toy([]))
-    time.sleep(0.5)
-    minutes = finished(resume(make_run, tmp_path), Toy([0.95])).minutes
-    assert minutes is not None and minutes * 60 >= 0.5
+    finished(make_run(stop=stop, checkpoints=tmp_path / "checkpoint"), toy([]))
+    later = resume(make_run, tmp_path, clock=lambda: time.time() + 60)
+    minutes = finished(later, toy([0.95])).minutes
+    assert minutes is not None and minutes >= 1
 
 
 def test_two_runs_in_one_process_write_two_whole_logs_and_ranks_above_0_none(make_run, tmp_path):
     runs = [make_run(log=RunLog(tmp_path / f"result_{number}.txt")) for number in (0, 1)]
-    first, second = (finished(run, Toy([0.95])) for run in runs)
+    first, second = (finished(run, toy([0.95])) for run in runs)
     ranks = ProcessGroup(1, 1, 1, torch.device("cpu"))
     shown = runs[0].progress
     other = TimedRun(runs[0].config, runs[0].spec, ranks, RunLog(None), platform="x", progress=shown)
     with other:
-        Toy([0.95]).train(other)
+        toy([0.95]).train(other)
     assert other.outcome is Outcome.REACHED
     assert [event.key for event in first.events] == [event.key for event in second.events]
     assert first.status == second.status == keys.SUCCESS
@@ -197,14 +172,14 @@ def test_a_run_whose_results_are_deleted_ends_and_makes_no_folder(make_run, tmp_
     # A checkpoint is due at every check; checks come at each step, or only where an epoch ends.
     every = 1 if when == "in a block" else None
     run = make_run(checkpoints=checkpoints, checkpoint_minutes=1e-9, check_every=every)
-    toy = Toy([0.5, 0.95])
+    steps = []
 
-    def delete(step: int) -> None:
-        if step == 1:
+    def delete(done: int) -> None:
+        if done == 1:
             shutil.rmtree(tmp_path / "run_0", ignore_errors=True)
             (tmp_path / "result_0.txt").unlink()
 
     with pytest.raises(ResultFileGone, match="was deleted, moved or replaced during the run"), run:
-        toy.train(run, on_batch=delete)
-    assert len(toy.losses) == (2 if when == "in a block" else 3)
+        toy([0.5, 0.95], delete, in_step=lambda: steps.append(1)).train(run)
+    assert len(steps) == (2 if when == "in a block" else 3)
     assert run.outcome is None and not list(tmp_path.iterdir())
