@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import re
 import signal
 import sys
 from collections import Counter
@@ -39,14 +38,16 @@ def open_files() -> list[str]:
     return [target for target in targets if not target.endswith("environment.txt")]
 
 
+BENCHMARK = find("image_classification")
+SMOKE = BENCHMARK.config("smoke", "synthetic")
+
+
 def test_runs_in_one_process_leave_no_handler_and_no_open_file(tmp_path):
-    benchmark = find("image_classification")
-    config = benchmark.config("smoke", "synthetic")
-    short = replace(config, evaluation=replace(config.evaluation, target=0.01, first=1))
+    short = replace(SMOKE, evaluation=replace(SMOKE.evaluation, target=0.01, first=1))
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    execute(benchmark, short, LaunchOptions(paths=ResultPaths(tmp_path, 0)))
+    execute(BENCHMARK, short, LaunchOptions(paths=ResultPaths(tmp_path, 0)))
     before = open_files()
-    assert execute(benchmark, short, LaunchOptions(paths=ResultPaths(tmp_path, 1))) == ExitCode.OK
+    assert execute(BENCHMARK, short, LaunchOptions(paths=ResultPaths(tmp_path, 1))) == ExitCode.OK
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
     assert not Counter(open_files()) - Counter(before)  # garbage of other tests may have been closed
 
@@ -68,38 +69,33 @@ def test_3_ranks_of_any_launcher_refuse_a_run_without_warm_up(tmp_path, monkeypa
     monkeypatch.setattr(ProcessGroup, "join", lambda device: Alike(0, 3, 0, torch.device("cpu")))
     watch = MagicMock(failure=None, **{"failed.side_effect": str})
     monkeypatch.setattr(worker, "Watchdog", MagicMock(**{"return_value.start.return_value": watch}))
-    benchmark = find("image_classification")
-    bare = replace(benchmark.config("smoke", "synthetic"), warm_up_steps=0)
     with pytest.raises(UsageError, match="3 ranks without a warm-up step"):
-        execute(benchmark, bare, LaunchOptions(paths=ResultPaths(tmp_path, 0)))
+        execute(BENCHMARK, replace(SMOKE, warm_up_steps=0), LaunchOptions(paths=ResultPaths(tmp_path, 0)))
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("fails_in", ["__enter__", "__init__"])
-def test_a_failure_with_an_open_log_ends_it(tmp_path, monkeypatch, fails_in):
-    benchmark = find("image_classification")
-    config = benchmark.config("smoke", "synthetic")
-    if fails_in == "__enter__":
-        config = replace(config, submission=replace(config.submission, organization=":::MLLOG x"))
-    else:
-        monkeypatch.setattr(worker, "TimedRun", lambda *arguments, **options: config.no_such_setting)
-    with pytest.raises((ValueError, AttributeError)):
-        execute(benchmark, config, LaunchOptions(paths=ResultPaths(tmp_path, 0)))
-    log = record.read(tmp_path / "result_0.txt")
+@pytest.mark.parametrize(
+    ("place", "fails", "organization", "reason"),
+    [
+        ("__enter__", None, ":::MLLOG x", "at which readers split"),
+        ("__init__", MagicMock(side_effect=RuntimeError("on purpose")), "x", "on purpose"),
+        ("step_done", MagicMock(side_effect=RuntimeError("on purpose")), "x", "on purpose"),
+    ],
+)
+def test_a_failure_with_an_open_log_ends_it_and_reads_no_data(
+    tmp_path, monkeypatch, place, fails, organization, reason
+):
+    if fails:
+        monkeypatch.setattr(worker.TimedRun, place, fails)
+    config, paths = (
+        replace(SMOKE, submission=replace(SMOKE.submission, organization=organization)),
+        ResultPaths(tmp_path, 0),
+    )
+    with pytest.raises((ValueError, RuntimeError), match=reason):
+        execute(BENCHMARK, config, LaunchOptions(paths=paths))
+    log = record.read(paths.log)
     assert log.status == keys.ABORTED and log.stopped is not None
-    expected = "at which readers split" if fails_in == "__enter__" else "no_such_setting"
-    assert expected in str(log.stopped.metadata["reason"])
-
-
-def test_a_run_that_fails_reads_no_data_after_its_end(tmp_path, monkeypatch):
-    def fails(run: worker.TimedRun, samples: int, loss: torch.Tensor) -> None:
-        raise RuntimeError("raised on purpose")
-
-    monkeypatch.setattr(worker.TimedRun, "step_done", fails)
-    benchmark = find("image_classification")
-    paths = ResultPaths(tmp_path, 0)
-    with pytest.raises(RuntimeError, match="on purpose"):
-        execute(benchmark, benchmark.config("smoke", "synthetic"), LaunchOptions(paths=paths))
+    assert reason in str(log.stopped.metadata["reason"])
     assert json.loads(paths.provenance.read_text())["data"] is None
 
 
@@ -125,7 +121,7 @@ def test_a_run_is_resumed_only_as_what_it_recorded_itself(tmp_path, toy_config, 
     options = LaunchOptions(paths=ResultPaths(tmp_path, 0))
     with closing(claim(settings, options, ranks, "2xCPU")) as log:
         info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}}
-        submission = submission_of(find("image_classification").spec, settings, "2xCPU")
+        submission = submission_of(BENCHMARK.spec, settings, "2xCPU")
         Protocol(log).describe(submission | settings_of(settings, info))
         log.start(keys.RUN_START)
     with pytest.raises(TimedrunError, match="not every rank has a valid checkpoint"):  # nothing else
@@ -136,13 +132,8 @@ def test_a_run_is_resumed_only_as_what_it_recorded_itself(tmp_path, toy_config, 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 99)
     with pytest.raises(TimedrunError) as raised:
         load_checkpoint(settings, options, ranks, "2xCPU")
-    for words in (
-        "the number of CPU threads of a rank .* was [0-9]+ and is now 99",
-        "the number of nodes was 1 and is now 2",
-        "TIMEDRUN_IMAGE_DIGEST. was None and is now sha256:b+",
-        "the digest of its source.s differences from the commit was d1 and is now d2",
-    ):
-        assert re.search(words, str(raised.value))
+    for words in ("threads of a rank", "nodes was 1 and is now 2", "None and is now sha256:b", "was d1 and is now d2"):
+        assert words in str(raised.value)
 
 
 def test_a_rank_exits_although_standard_error_has_no_reader(monkeypatch):
