@@ -118,24 +118,6 @@ def test_checkpoints_of_a_node_need_room_once(tmp_path, monkeypatch):
     assert "200 MiB free, but a run needs 259 MiB, 195 MiB of them for checkpoints" in failure
 
 
-def test_a_method_that_a_run_gives_nothing_to_do_is_named_before_anything_is_written(tmp_path):
-    config = replace(synthetic_smoke(), methods=(EMA(half_life=4000, update_interval=17), LabelSmoothing()))
-    (problem,) = failures(config, tmp_path)
-    assert problem.startswith("ema has its first effect after 17 optimizer steps, but the run has 16")
-    assert not [*tmp_path.iterdir()]
-
-
-def test_restarts_need_checkpoints_and_an_open_division(tmp_path):
-    config = synthetic_smoke()
-    closed = replace(config, submission=replace(config.submission, division="closed"))
-    (failure,) = failures(config, tmp_path, 2, restarts=2)
-    assert "--restarts 2" in failure and "--checkpoint-minutes" in failure
-    assert failures(config, tmp_path, 2, restarts=2, checkpoint_minutes=1.0) == []
-    (failure,) = failures(closed, tmp_path, 2, restarts=2, checkpoint_minutes=1.0)
-    assert "closed division may not be resumed" in failure
-    assert failures(closed, tmp_path, 2, checkpoint_minutes=1.0) == []
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_an_emulated_format_is_refused_unless_accepted(tmp_path, monkeypatch):
     config = replace(synthetic_smoke(), precision="bf16")
@@ -176,6 +158,7 @@ def test_result_numbers_go_on_above_everything_that_is_there(tmp_path):
     assert next_number(tmp_path) == 6
 
 
+RESTARTS = {"restarts": 2, "checkpoint_minutes": 1.0}
 FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"seed": 2**64}, {}, "--seed"),
     ({"seed": -1}, {}, "--seed"),
@@ -191,6 +174,15 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"methods": (MixUp(), CutMix())}, {}, "both mix each image with another one of its batch; remove one of them"),
     ({"device": "cuda"}, {}, "no CUDA device"),
     ({"precision": "fp16"}, {}, "fp16 needs a CUDA device"),
+    (
+        {"methods": (EMA(half_life=4000, update_interval=17), LabelSmoothing())},
+        {},
+        "ema has its first effect after 17 optimizer steps, but the run has 16",
+    ),
+    ({}, {"restarts": 2}, "--restarts 2"),
+    ({}, {"restarts": 2}, "--checkpoint-minutes"),
+    ({"submission": {"division": "closed"}}, RESTARTS, "closed division may not be resumed"),
+    ({}, {"data_folder": Path("none")}, "--data-folder none does not exist; "),
     ({}, {"threads": 100_000}, "--threads"),
     ({}, {"threads": -1}, "--threads"),
     ({}, {"number": -5}, "--number"),
@@ -198,15 +190,22 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "launch", "option"), FAULTS)
-def test_a_setting_out_of_range_is_refused_with_its_option_and_nothing_is_written(settings, launch, option, tmp_path):
+def test_a_bad_setting_or_option_is_refused_with_its_name_and_nothing_is_written(settings, launch, option, tmp_path):
     config = synthetic_smoke()
     for name, value in settings.items():
         changed = replace(getattr(config, name), **value) if isinstance(value, dict) else value
         config = replace(config, **{name: changed})
-    paths = ResultPaths(tmp_path / "results", launch.pop("number", 0))
+    paths = ResultPaths(tmp_path / "results", launch.get("number", 0))
+    launch = {name: value for name, value in launch.items() if name != "number"}
     said = failures(config, tmp_path, paths=paths, **launch)
     assert len([failure for failure in said if option in failure]) == 1, said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_restarts_of_an_open_and_checkpoints_of_a_closed_run_are_accepted(tmp_path):
+    config = synthetic_smoke()
+    closed = replace(config, submission=replace(config.submission, division="closed"))
+    assert failures(config, tmp_path, 2, **RESTARTS) == failures(closed, tmp_path, 2, checkpoint_minutes=1.0) == []
 
 
 def test_settings_that_fail_every_log_are_refused_on_the_benchmarks_own_data(tmp_path):
@@ -278,8 +277,3 @@ def test_two_methods_on_one_part_of_a_step_and_a_regularizer_in_a_short_run_are_
     (short,) = method_hints([MixUp(), EMA()], 66, "imagenet")
     assert short.startswith("mixup is a regularizer") and "this run has 66 of imagenet" in short
     assert method_hints([MixUp()], 67, "imagenet") == method_hints([MixUp()], None, "imagenet") == []
-
-
-def test_a_data_folder_that_does_not_exist_is_named_without_a_guess_at_who_reads_it(tmp_path):
-    (said,) = failures(synthetic_smoke(), tmp_path, data_folder=tmp_path / "none")
-    assert said.startswith(f"--data-folder {tmp_path / 'none'} does not exist; ")
