@@ -1,6 +1,6 @@
 """A rank that fails on purpose: `python faulty_rank.py STEP:HOW run ...` is `timedrun run ...` with a fault at a step.
 
-kill: SIGKILL; stop: SIGSTOP; raise: an exception; hang: sleep forever; nan: the loss is NaN from that step on;
+stop: SIGSTOP; raise: an exception; hang: sleep forever; nan: the loss is NaN from that step on;
 slow: each step from there on takes longer, and SIGABRT comes after the run, as a library's teardown may cause.
 """
 
@@ -20,8 +20,6 @@ step_done = TimedRun.step_done
 
 def inject(how: str) -> None:
     match how:
-        case "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         case "raise":

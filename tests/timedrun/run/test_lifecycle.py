@@ -117,8 +117,6 @@ FAULTS = {  # fault: epochs of the run, reason in the log, exit codes; those tha
         r" idle for \d+ s while rank 0 waits for it; run aborted",
         [ExitCode.RANK_LOST, ExitCode.RANK_LOST],
     ),
-    # A death is noticed at once, maybe before rank 0 has counted the step.
-    "kill": (400, r"rank 1 died: killed, crashed or out of memory \(last step 1[12]\); run aborted", [4, -9]),
     "nan": (400, "NonFiniteLoss: rank 1, step 1[2-9]: .*", FAILED),
     "raise": (400, "rank 1, step 12: RuntimeError: raised on purpose", FAILED),
     "slow": (6, "target not reached", [ExitCode.TARGET_NOT_REACHED, -signal.SIGABRT]),  # and aborts after the run
@@ -218,7 +216,10 @@ def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_tor
     torchrun.kill()
     until(lambda: not run.left(), 5)
     assert not list(results.glob("result_[1-9].txt"))
-    assert "run aborted; resume with --resume" in (results / "run_0" / "interrupted_1.txt").read_text()
+    stopped = record.read(results / "run_0" / "interrupted_1.txt").stopped
+    assert stopped is not None
+    words = r"rank 1 died: killed, crashed or out of memory \(last step \d+\); run aborted; resume with --resume"
+    assert re.fullmatch(words, stopped.metadata["reason"])
     assert run.course() == ended_at_once[0].course()
 
 

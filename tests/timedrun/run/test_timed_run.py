@@ -1,7 +1,8 @@
-"""The timed protocol: order of events, first touch of data, every way to end."""
+"""The timed protocol: order of events, first touch of data, what is logged of training, every way to end."""
 
 import gc
 import math
+import re
 import shutil
 import signal
 import time
@@ -14,16 +15,21 @@ import torch
 from torch import nn
 
 from judging.ground.errors import ExitCode, NonFiniteLoss, TrainingLoopError
+from judging.pages.score_table import table
+from judging.scoring.score import score
 from mlevents import keys, record
 from mlevents.runlog import ResultFileGone, RunLog
+from mlevents.summary import summarize
 from tests.timedrun.conftest import SPEC
-from tests.timedrun.run.killed_run import IN_SAMPLES, Program, finished, resume, train
-from timedrun.config import SubmissionConfig
+from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES, Program, finished, resume, train
+from timedrun.benchmark import EVERYTHING
+from timedrun.config import EvaluationConfig, SubmissionConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.methods import LayerFreezing
 from timedrun.run.blocks import Outcome
-from timedrun.run.run_state import Recompiled
+from timedrun.run.run_info import RunInfo
+from timedrun.run.run_state import OutOfMemory, Recompiled, out_of_memory
 from timedrun.run.timed_run import TimedRun
 
 
@@ -183,3 +189,73 @@ def test_a_run_whose_results_are_deleted_ends_and_makes_no_folder(make_run, tmp_
         toy([0.5, 0.95], delete, in_step=lambda: steps.append(1)).train(run)
     assert len(steps) == (2 if when == "in a block" else 3)
     assert run.outcome is None and not list(tmp_path.iterdir())
+
+
+CPU, GPU = ProcessGroup(0, 2, 0, torch.device("cpu")), ProcessGroup(5, 8, 1, torch.device("cuda", 1))
+TOO_MUCH = 1 << 50
+
+
+@pytest.mark.parametrize(
+    ("error", "micro_batch", "ranks", "words"),
+    [
+        (torch.OutOfMemoryError("2 GiB"), 0, GPU, "GPU 1 has no memory left after step 7; set --micro-batch below 8"),
+        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"), 0, GPU, "no memory left after step 7; set --micro-batch below 8"),
+        (MemoryError(), 1, CPU, "after step 7; use a smaller model or input"),
+        (RuntimeError("size mismatch"), 0, CPU, "^None"),
+        (ValueError("CUDA out of memory"), 0, CPU, "^None"),
+    ],
+)
+def test_the_message_says_where_memory_ran_out_and_what_to_lower(toy_config, error, micro_batch, ranks, words):
+    config = toy_config(global_batch=64, micro_batch=micro_batch)
+    assert re.search(words, str(out_of_memory(error, config, ranks, 7, EVERYTHING)))
+    whole = words.replace("--micro-batch below 8", "--global-batch below 64")
+    assert re.search(whole, str(out_of_memory(error, config, ranks, 7, ["ranks"])))
+
+
+@pytest.mark.parametrize("allocate", [lambda: torch.empty(TOO_MUCH), lambda: bytearray(TOO_MUCH)])
+def test_a_run_out_of_memory_says_so(make_run, tmp_path, allocate):
+    words = "the machine has no memory left after step 0; set --micro-batch below 4"
+    with pytest.raises(OutOfMemory, match=words), make_run() as run:
+        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
+        allocate()
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.status == keys.ABORTED and "--micro-batch below 4" in str(log.stopped)
+
+
+def test_the_score_has_the_throughput_and_the_first_epochs_cost_of_the_log(timed, clock):
+    seconds = [2.0] * 5 + [1.0] * 5 + [0.8] * 5 + [1.0] * 5
+    with timed() as run:
+        train(run, 4, {2: 0.1, 4: 0.95}.__getitem__, before_step=lambda number: clock.advance(seconds[number - 1]))
+    log = record.read(run.log.path)
+    stats = [event for event in log.all(keys.TRACKED_STATS) if keys.THROUGHPUT in event.value]
+    assert [event.value["throughput"] for event in stats] == pytest.approx([2.0, 4.0, 5.0, 4.0])
+    told = {"first_throughput": 2.0, "later_throughput": 4.0, "seconds": 5.0, "share": 5.0 / sum(seconds)}
+    assert log.value(keys.COLD_START) == pytest.approx(told)
+    summary = summarize(log)
+    assert summary.first_epoch_share == pytest.approx(told["share"], abs=1e-3)
+    assert (summary.first_throughput, summary.later_throughput) == pytest.approx((2.0, 4.0))
+    assert (summary.caches_dropped, summary.page_cache_resident) == (False, None)
+    (run_score,) = score([log.path])
+    assert run_score.first_epoch_share == summary.first_epoch_share
+    text = table([run_score], detailed=True)
+    assert "first epoch or block 2.0 samples/s, later 4.0" in text and "caches   not dropped" in text
+
+
+def test_the_loss_is_the_mean_over_ranks(timed, toy_config, clock):
+    class TwoRanks(ProcessGroup):
+        """Rank 0 of two; rank 1 has 10 times its loss and no other difference."""
+
+        def all_reduce_max(self, values: list[float]) -> list[float]:
+            if len(values) < 8:
+                return values
+            assert values[7] == -float("inf")
+            return [*values[:7], 10 * values[6], *values[8:]]
+
+    with timed(config=toy_config(evaluation=EvaluationConfig(target=0.9)), check_every=1) as run:
+        run.start_clock(RunInfo(train_samples=20, eval_samples=5, hyperparameters={}))
+        run.ranks = TwoRanks(**{**vars(ALONE), "world_size": 2})
+        for _ in run.epochs(next(iter(run.blocks(1)))):
+            clock.advance(2.0)
+            run.step_done(4, torch.tensor(4.0))
+    (stats,) = record.read(run.log.path).all(keys.TRACKED_STATS)
+    assert (stats.metadata["step"], stats.value[keys.TRAIN_LOSS]) == (1, 22.0)
