@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-import torch
 
 from image_classification.configs import synthetic_smoke
 from judging.ground.errors import PreflightError
@@ -118,30 +117,6 @@ def test_checkpoints_of_a_node_need_room_once(tmp_path, monkeypatch):
     assert "200 MiB free, but a run needs 259 MiB, 195 MiB of them for checkpoints" in failure
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_an_emulated_format_is_refused_unless_accepted(tmp_path, monkeypatch):
-    config = replace(synthetic_smoke(), precision="bf16")
-    monkeypatch.setattr(number_formats, "slowdown", lambda precision: 41.3)
-    (failure,) = failures(config, tmp_path)
-    assert "41 times as long as one in fp32; set --precision fp32, --device cuda" in failure
-    assert failures(config, tmp_path, emulated_precision=True) == []
-    assert failures(synthetic_smoke(), tmp_path) == []
-    monkeypatch.setattr(number_formats, "slowdown", lambda precision: 0.6)
-    assert failures(config, tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "config"), [("image_classification", "synthetic_smoke"), ("language_model", "topics_methods")]
-)
-def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchmark(benchmark, config):
-    found = find(benchmark)
-    bare = replace(found.config(config), warm_up_steps=0, global_batch=12)
-    (failure,) = checks.settings_problems(found, bare, 3)
-    assert "--warm-up-steps 1" in failure
-    assert checks.settings_problems(found, bare, 2) == []
-    assert checks.settings_problems(found, replace(bare, warm_up_steps=1), 3) == []
-
-
 def test_resuming_in_a_folder_without_a_run_names_it_but_a_node_without_rank_0_needs_no_log(tmp_path):
     second = LaunchEnv("node", 2, 4, 0, 2, "127.0.0.1", 1)
     assert failures(synthetic_smoke(), tmp_path, resume=True, place=second) == []
@@ -174,6 +149,8 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"methods": (MixUp(), CutMix())}, {}, "both mix each image with another one of its batch; remove one of them"),
     ({"device": "cuda"}, {}, "no CUDA device"),
     ({"precision": "fp16"}, {}, "fp16 needs a CUDA device"),
+    ({"precision": "bf16"}, {}, "41 times as long as one in fp32; set --precision fp32, --device cuda"),
+    ({"warm_up_steps": 0, "global_batch": 12}, {"place": LaunchEnv("none", 0, 3, 0, 3)}, "--warm-up-steps 1"),
     (
         {"methods": (EMA(half_life=4000, update_interval=17), LabelSmoothing())},
         {},
@@ -190,7 +167,10 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "launch", "option"), FAULTS)
-def test_a_bad_setting_or_option_is_refused_with_its_name_and_nothing_is_written(settings, launch, option, tmp_path):
+def test_a_bad_setting_or_option_is_refused_with_its_name_and_nothing_is_written(
+    settings, launch, option, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(number_formats, "slowdown", lambda precision: 41.3)
     config = synthetic_smoke()
     for name, value in settings.items():
         changed = replace(getattr(config, name), **value) if isinstance(value, dict) else value
@@ -202,10 +182,15 @@ def test_a_bad_setting_or_option_is_refused_with_its_name_and_nothing_is_written
     assert list(tmp_path.iterdir()) == []
 
 
-def test_restarts_of_an_open_and_checkpoints_of_a_closed_run_are_accepted(tmp_path):
+def test_what_is_like_these_faults_but_none_is_accepted(tmp_path, monkeypatch):
     config = synthetic_smoke()
     closed = replace(config, submission=replace(config.submission, division="closed"))
     assert failures(config, tmp_path, 2, **RESTARTS) == failures(closed, tmp_path, 2, checkpoint_minutes=1.0) == []
+    assert failures(replace(config, warm_up_steps=0), tmp_path, 2) == []
+    emulated = replace(config, precision="bf16")
+    for slowdown, accepted in ((41.3, True), (0.6, False)):
+        monkeypatch.setattr(number_formats, "slowdown", lambda precision, times=slowdown: times)
+        assert failures(emulated, tmp_path, emulated_precision=accepted) == []
 
 
 def test_settings_that_fail_every_log_are_refused_on_the_benchmarks_own_data(tmp_path):

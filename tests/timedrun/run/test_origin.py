@@ -16,21 +16,22 @@ DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
-    [("", None), (DIGEST, DIGEST), (f"registry.internal:5000/team/image@{DIGEST}", DIGEST), (f" {DIGEST}\n", DIGEST)],
+    ("given", "digest"),
+    [
+        ("", None),
+        *((text, DIGEST) for text in (DIGEST, f"registry.internal:5000/team/image@{DIGEST}", f" {DIGEST}\n")),
+        *((text, UsageError) for text in ("latest", "sha256:12", DIGEST.upper(), f"x{DIGEST}", f"{DIGEST}0")),
+    ],
 )
-def test_a_digest_is_kept_without_its_registry(given, text, monkeypatch):
+def test_a_digest_is_kept_without_its_registry_and_an_invalid_one_is_refused(given, digest, monkeypatch):
     monkeypatch.setenv(origin.IMAGE_DIGEST, given)
-    assert origin.image_digest() == text
+    if digest is UsageError:
+        with pytest.raises(UsageError, match="TIMEDRUN_IMAGE_DIGEST is .* not a digest"):
+            origin.image_digest()
+    else:
+        assert origin.image_digest() == digest
     monkeypatch.delenv(origin.IMAGE_DIGEST)
     assert origin.image_digest() is None
-
-
-@pytest.mark.parametrize("given", ["latest", "sha256:12", DIGEST.upper(), f"x{DIGEST}", f"{DIGEST}0"])
-def test_an_invalid_image_digest_is_refused(given, monkeypatch):
-    monkeypatch.setenv(origin.IMAGE_DIGEST, given)
-    with pytest.raises(UsageError, match="TIMEDRUN_IMAGE_DIGEST is .* not a digest"):
-        origin.image_digest()
 
 
 def test_the_datas_identity_is_added_to_what_is_known_already(tmp_path):
