@@ -13,30 +13,29 @@ import os, signal, sys, time
 from pathlib import Path
 from timedrun.distributed import parent_death_signal
 def stop(*_):
-    Path(sys.argv[1], "stopped").touch()
+    Path("stopped").write_text(os.environ.get(parent_death_signal.VARIABLE, "not inherited"))
     os._exit(75)
 signal.signal(signal.SIGTERM, stop)
 parent_death_signal.obey_environment()
-Path(sys.argv[1], "runs").write_text(os.environ.get(parent_death_signal.VARIABLE, "not inherited"))
+Path("runs").touch()
 time.sleep(60)
 """
 PARENT = """
 import subprocess, sys, time
 from timedrun.distributed import parent_death_signal
-subprocess.Popen([sys.executable, "-c", *sys.argv[1:]], env=parent_death_signal.environment())
+subprocess.Popen([sys.executable, "-c", sys.argv[1]], env=parent_death_signal.environment())
 time.sleep(60)
 """
 
 
 def test_a_run_stops_as_by_sigterm_when_the_race_that_started_it_is_killed(tmp_path):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD, str(tmp_path)])
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD], cwd=tmp_path)
     try:
         until((tmp_path / "runs").exists)
     finally:
         parent.kill()
         parent.wait()
-    until((tmp_path / "stopped").exists)
-    assert (tmp_path / "runs").read_text() == "not inherited"
+    until(lambda: (tmp_path / "stopped").exists() and (tmp_path / "stopped").read_text() == "not inherited")
 
 
 def test_a_process_whose_parent_has_already_ended_ends_at_once():

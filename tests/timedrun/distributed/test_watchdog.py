@@ -6,13 +6,17 @@ from concurrent.futures import Future
 from typing import Any
 from unittest.mock import MagicMock
 
+import psutil
 import pytest
 import torch.distributed as dist
 
-from judging.ground.errors import DataError, ExitCode, NonFiniteLoss, UsageError
-from tests.timedrun.distributed.thread_ranks import CPU
-from timedrun.distributed.heartbeat_channel import Connection
+from judging.ground.errors import DataError, ExitCode, NonFiniteLoss, RankLost, UsageError
+from tests.timedrun.distributed.launched_ranks import until
+from tests.timedrun.distributed.thread_ranks import CPU, MEET_SECONDS, Meeting
+from timedrun.distributed.failure import RankStatus, find_stalled
+from timedrun.distributed.heartbeat_channel import Connection, connect
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.distributed.stall_detector import State, ThreadActivity
 from timedrun.distributed.status_files import ABORTED, RESUME
 from timedrun.distributed.watchdog import STUCK, Watchdog
 
@@ -158,3 +162,84 @@ def test_rank_0_of_many_looks_at_all_of_them_seldom_enough_to_leave_the_core_to_
 def test_an_invalid_number_of_seconds_is_refused(text):
     with pytest.raises(UsageError, match="TIMEDRUN_STUCK_SECONDS"):
         Watchdog(ProcessGroup(0, 2, 0, CPU), lambda *end: None, environment={STUCK: text})
+
+
+IDLE, BUSY = 15.0, 1200.0
+Activity = tuple[State, float] | None
+
+
+def found(activities: list[Activity]) -> str:
+    """The message on ranks with these states and idle seconds; None: its steps advance."""
+    running = {
+        rank: RankStatus(
+            step=3, activity=ThreadActivity(*activity, where=f"train.py:{rank} (step)") if activity else None
+        )
+        for rank, activity in enumerate(activities)
+    }
+    failure = find_stalled(running, 4, IDLE, BUSY)
+    assert failure is None or failure.exit_code == ExitCode.RANK_LOST
+    return failure.message if failure else ""
+
+
+@pytest.mark.parametrize(
+    ("activities", "ranks", "why"),
+    [
+        ([("collective", 16), ("own", 16), ("device", 20)], [1], "idle for 16 s while ranks 0, 2 wait for it"),
+        ([("collective", 16), ("own", 17), ("own", 18)], [1, 2], "idle for 16 s while rank 0 waits for it"),
+        ([("collective", 1201), ("own", 0)], [1], "rank 0 waiting for it for 1201 s"),  # whatever it works on
+        ([("collective", 1201), ("collective", 1300)], [0, 1], "in a collective for 1300 s, like all ranks"),
+    ],
+)
+def test_the_ranks_that_others_wait_for_hang(activities, ranks, why):
+    parts = [f"rank {rank} hung after step 4 at train.py:{rank} (step): {why}" for rank in ranks]
+    assert found(activities) == "; ".join([*parts, "run aborted"])
+    many = found([("collective", 16), *[("own", 16)] * 6])
+    assert "rank 4 hung" in many and "rank 5" not in many and "; and 2 more ranks; run aborted" in many
+
+
+@pytest.mark.parametrize(
+    "activities",
+    [
+        [("own", 900.0), ("own", 900.0)],  # all evaluate, wait for data, or end
+        [("collective", 900.0), ("own", 0.0)],  # compiles, computes, reads or writes
+        [("collective", 900.0), ("own", 900.0), ("own", 0.0)],  # waits for the lock of one that compiles
+        [("collective", 900.0), ("own", 14.0)],
+        [("collective", 14.0), ("own", 900.0)],
+        [("collective", 900.0), None],  # its steps advance
+        [("device", 9000.0), ("device", 9000.0)],  # an evaluation on GPUs
+        [("collective", 900.0), ("collective", 900.0)],  # left to `BUSY`
+    ],
+)
+def test_a_phase_that_may_take_long_is_not_a_hang(activities):
+    assert found(activities) == ""
+
+
+def test_only_a_process_with_the_secret_is_accepted():
+    accepted: dict[int, Connection] = {}
+    meeting = Meeting(2)
+    first, second = meeting.ranks()
+    hub = threading.Thread(target=lambda: accepted.update(connect(first)), daemon=True)
+    hub.start()
+    port = meeting.given.result(MEET_SECONDS)[0]
+    sockets = [opened for opened in psutil.Process().net_connections("tcp") if opened.status == psutil.CONN_LISTEN]
+    assert {opened.laddr.ip for opened in sockets if opened.laddr.port == port} == {"127.0.0.1"}
+    for hello in (b"0" * 32 + b" 00000001", b"GET / HTTP/1.1\r\n\r\n", b"7\n"):
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(hello)
+            stranger.settimeout(20)
+            assert stranger.recv(1) == b""
+    mine = connect(second)[0]
+    hub.join(20)
+    mine.send({"step": 3})
+    until(lambda: accepted[1].receive() == [{"step": 3}])
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_ranks_that_do_not_reach_each_other_are_named(monkeypatch):
+    meeting = Meeting(3)
+    with pytest.raises(RankLost, match="no heartbeat connection from ranks 1-2 within 0 s"):
+        connect(meeting.ranks()[0], timeout_seconds=0.2)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # where nobody listens any more
+    with pytest.raises(RankLost, match="rank 1 cannot reach rank 0 at 127.0.0.1, port"):
+        connect(meeting.ranks()[1], timeout_seconds=5)

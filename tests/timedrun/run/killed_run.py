@@ -122,7 +122,8 @@ class Program:
 
     def train(self, run: TimedRun) -> None:
         run.track(model=self.model, optimizer=self.optimizer, methods=self.methods)
-        run.warm_up(self.step, [self.batch(1)] * self.warm_up_steps)
+        if self.warm_up_steps:
+            run.warm_up(self.step, [self.batch(1)] * self.warm_up_steps)
         total = 4 * STEPS * 4 if run.spec.unit == "samples" else 4
         take = partial(self.take, run)
         train(run, total, lambda last: self.quality(last == total), steps=STEPS, take=take)

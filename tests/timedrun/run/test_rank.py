@@ -1,11 +1,13 @@
-"""Process of one rank: its job as JSON, and its exit, which reports what happened to the wrapper."""
+"""Process of one rank: its job as JSON, and its reports to the wrapper or to torchrun."""
 
 import os
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+from torch.distributed import TCPStore
 
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
@@ -72,3 +74,30 @@ def test_a_rank_runs_the_config_and_options_of_its_wrapper(monkeypatch, tmp_path
             monkeypatch.setattr(parent_death_signal, "obey_environment", lambda: None)
             rank.main()
             assert ran == [benchmark, config, options]
+
+
+def test_reports_are_read_and_an_incomplete_one_is_ignored(tmp_path, monkeypatch, status):
+    status.expect(range(2, 4))
+    monkeypatch.setenv("RANK", "3")
+    status_files.report_begun(12)
+    assert status.begun(range(2, 4)) and not status.begun(range(2, 3))
+    assert status.read(3, "number") == {"number": 12}
+    status.path(3, "number").write_text('{"number": 1')  # the disk was full
+    assert status.read(3, "number") == status.read(2, "number") == {}
+    monkeypatch.setenv(STATUS_FILES, str(tmp_path / "removed"))
+    assert not status_files.report_error(ExitCode.ERROR, "gone")
+
+
+def test_torchruns_store_keeps_the_result_number_for_the_next_attempt(monkeypatch):
+    monkeypatch.delenv(STATUS_FILES, raising=False)
+    assert status_files.agent_number() is None
+    agent = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=30), wait_for_workers=False)
+    variables = {"RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(agent.port)}
+    for name, text in (variables | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():
+        monkeypatch.setenv(name, text)
+    assert status_files.agent_number() is None
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    with pytest.raises(TimedrunError, match="restarted by torchrun.*nothing was written"):
+        status_files.agent_number()
+    status_files.report_begun(3)
+    assert status_files.agent_number() == 3
