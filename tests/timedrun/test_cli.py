@@ -22,6 +22,7 @@ from timedrun.commands.parser import VERBS
 
 RUN = "run image_classification smoke --data synthetic"
 SMOKE = RUN.split()[1:]
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -110,35 +111,26 @@ def test_the_version_is_that_of_the_package(option, capsys):
 @pytest.mark.processes
 def test_every_way_to_start_a_run_gives_the_same_results_which_name_no_path_and_no_host(tmp_path):
     command, side = ("-m", "timedrun", "run", "image_classification"), tmp_path / "module" / "run_0"
-    for name, program, words in (
-        ("module", command, SMOKE[1:]),
-        ("script", ("image_classification/train.py",), SMOKE[1:]),
-        ("recorded config", command, [side / "config.json"]),
+    for name, program, words, like in (
+        ("module", command, SMOKE[1:], "module"),
+        ("script", ("image_classification/train.py",), SMOKE[1:], "module"),
+        ("recorded config", command, [side / "config.json"], "module"),
+        ("two ranks", command, [*SMOKE[1:], "--ranks", 2], "two ranks"),
+        ("torchrun", (*TORCHRUN, *command), SMOKE[1:], "two ranks"),
     ):
         done = timedrun(*words, "--results", tmp_path / name, program=program)
         assert done.returncode == 0, done.stderr
         assert "target reached" in done.stdout
-        assert course(result(tmp_path / name)) == course(result(tmp_path / "module"))
+        run = result(tmp_path / name)
+        assert course(run) == course(result(tmp_path / like)) and len(run.all(keys.RUN_START)) == 1
+        assert len(run.all(keys.MACHINE_LOAD)) == len(run.all(keys.EVAL_ACCURACY))
+        assert all("nodes" not in event.metadata for event in run.all(keys.MACHINE_LOAD))  # of one machine
     files = {"config.json", "system.json", "environment.txt", "provenance.json"}
     assert {path.name for path in side.iterdir()} == files
     everything = "".join(path.read_text() for path in [*side.iterdir(), tmp_path / "module" / "result_0.txt"])
     for place in (str(tmp_path), str(Path.cwd()), str(Path.home()) + "/"):
         assert place not in everything
     assert not re.search(rf"\b{re.escape(os.uname().nodename)}\b", everything)  # a package's name may hold a short one
-
-
-@pytest.mark.processes
-def test_two_ranks_give_the_same_results_under_timedruns_wrapper_and_torchrun(tmp_path):
-    own = timedrun("run", *SMOKE, "--ranks", 2, "--results", tmp_path / "own")
-    assert own.returncode == 0, own.stderr
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "timedrun")
-    theirs = timedrun("run", *SMOKE, "--results", tmp_path / "theirs", program=launcher)
-    assert theirs.returncode == 0, theirs.stderr
-    assert course(result(tmp_path / "own")) == course(result(tmp_path / "theirs"))
-    run = result(tmp_path / "own")
-    assert len(run.all(keys.RUN_START)) == 1
-    assert len(run.all(keys.MACHINE_LOAD)) == len(run.all(keys.EVAL_ACCURACY))
-    assert all("nodes" not in event.metadata for event in run.all(keys.MACHINE_LOAD))  # both ranks are on one machine
 
 
 @pytest.mark.processes

@@ -5,6 +5,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from judging.ground.errors import TimedrunError
 from tests.timedrun.distributed.thread_ranks import on_all
 from tests.timedrun.run.killed_run import ALONE
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.run import checkpoint_file
+from timedrun.run import checkpoint_file, checkpoint_manager
 from timedrun.run.checkpoint_manager import CheckpointManager, checkpoint_path, discard_newer, newest_on_all, steps_in
 
 
@@ -156,16 +157,9 @@ def test_a_checkpoint_of_another_run_is_refused_on_all_ranks_and_nothing_is_chan
 
 def test_an_old_file_that_cannot_be_removed_ends_no_run(tmp_path, monkeypatch):
     save_all(tmp_path, [10, 20])
-
-    unlink = Path.unlink
-
-    def busy(path: Path, missing_ok: bool = False) -> None:
-        if path.suffix == ".pt":
-            raise OSError(16, "Device or resource busy")
-        unlink(path, missing_ok)
-
-    monkeypatch.setattr(Path, "unlink", busy)
-    assert save_all(tmp_path, [30]) == [[None]] * 2
+    busy = MagicMock(side_effect=OSError(16, "Device or resource busy"))
+    monkeypatch.setattr(checkpoint_manager, "discard", busy)
+    assert save_all(tmp_path, [30]) == [[None]] * 2 and busy.called
     assert newest(tmp_path) == [(30, 0), (30, 1)]
 
 

@@ -1,6 +1,5 @@
 """A wall clock that is set while a run goes on is logged; one that is only slewed is not."""
 
-import json
 import os
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from mlevents import keys, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from tests.timedrun.run.killed_run import train
-from timedrun.run import clock_check
 from timedrun.run.clock_check import ClockCheck
 
 
@@ -44,23 +42,6 @@ def looks(tmp_path: Path, moves: list[tuple[float, float]]) -> list[float]:
 )
 def test_seconds_of_a_set_clock_are_logged(tmp_path, moves, told):
     assert looks(tmp_path, moves) == pytest.approx(told)
-
-
-@pytest.mark.parametrize(("boot", "told"), [("one", [-600.0]), ("another", []), ("", [])])
-def test_a_resumed_process_compares_clocks_of_the_same_boot_only(tmp_path, monkeypatch, boot, told):
-    now = [1_700_000_000.0, 50.0]
-    log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0], durable=False)
-    monkeypatch.setattr(clock_check, "boot_id", lambda: boot and "one")
-    saved = ClockCheck(log, lambda: now[1]).state()
-    now[0] += 300.0
-    now[1] += 900.0
-    monkeypatch.setattr(clock_check, "boot_id", lambda: boot)
-    clock = ClockCheck(log, lambda: now[1], json.loads(json.dumps(saved)))
-    assert clock.spans_gap == bool(told)
-    for _ in range(3):
-        clock.check(7)
-    log.close(reason="over")
-    assert [event.value for event in record.read(tmp_path / "result_0.txt").all(keys.CLOCK_SET)] == told
 
 
 @given(apart=st.floats(0.01, 7200), slew=st.floats(-0.0005, 0.0005))

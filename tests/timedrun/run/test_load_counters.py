@@ -58,8 +58,10 @@ class Machine:
         for file, text in (("name", kind), ("energy_uj", joules * 1e6), ("max_energy_range_uj", most * 1e6)):
             self.write(self.powercap / name / file, f"{text if file == 'name' else int(float(text))}\n")
 
-    def counters(self) -> LoadCounters:
-        return LoadCounters(CPU, lambda: self.now, proc=self.proc, cgroup=self.cgroup, powercap=self.powercap)
+    def begun(self) -> LoadCounters:
+        counters = LoadCounters(CPU, lambda: self.now, proc=self.proc, cgroup=self.cgroup, powercap=self.powercap)
+        counters.begin()
+        return counters
 
 
 def logged(folder: Path, *blocks: list[tuple[str, Reading]]) -> list[Event]:
@@ -86,8 +88,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_a_block_counts_what_was_used_since_the_block_before(machine):
-    counters = machine.counters()
-    counters.begin()
+    counters = machine.begun()
     machine.now, machine.own = 110.0, 56.0
     machine.stat(user=2800, idle=600, steal=50)
     machine.thread(1, 1.5, children="77")
@@ -118,8 +119,7 @@ def test_throttling_and_pressure_are_the_runs_groups(machine, lines, throttled):
     machine.groups(lines, **dict.fromkeys(throttled, 0) | {name: -1 for name, count in throttled.items() if count < 0})
     own = f"cgroup/{next(iter(throttled)).replace('__', '/')}/memory.pressure"
     machine.pressure(0, own)
-    counters = machine.counters()
-    counters.begin()
+    counters = machine.begun()
     machine.groups(lines, **throttled)
     machine.pressure(400_000, own)
     _, found = counters.block()
@@ -131,8 +131,7 @@ def test_the_energy_of_the_processors_is_that_of_their_packages_also_where_a_cou
         machine.zone(name, 1.0, kind=kind)
     machine.zone("intel-rapl:0", 262_100.0)
     machine.zone("intel-rapl:1", 10.0, kind="package-1")
-    counters = machine.counters()
-    counters.begin()
+    counters = machine.begun()
     machine.zone("intel-rapl:0", 200.0)  # wrapped around at 262,143.3
     machine.zone("intel-rapl:1", 60.0, kind="package-1")
     machine.zone("intel-rapl:0:0", 9_000.0, kind="core")
@@ -153,8 +152,7 @@ def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_pat
     for folder in ("self", "pressure"):
         (machine.proc / folder).rename(tmp_path / folder)
     machine.powercap.rename(tmp_path / "none")
-    counters = machine.counters()
-    counters.begin()
+    counters = machine.begun()
     machine.stat(user=1100, idle=500)
     (machine.proc / "stat").rename(tmp_path / "stat")  # fails from here on
     reports = [counters.block()]
@@ -235,7 +233,7 @@ def test_a_run_logs_the_load_of_every_block_and_no_failed_reading_ends_it(make_r
         monkeypatch.setattr(load_counters, name, fail)
     kept_up: list[int] = []
     monkeypatch.setattr(LoadCounters, "keep_up", lambda counters: kept_up.append(1))
-    log = finished(make_run(load=machine.counters()))
+    log = finished(make_run(load=machine.begun()))
     assert kept_up, "counters that wrap around are read within blocks"
     loads = log.all(keys.MACHINE_LOAD)
     assert [event.metadata["epoch_num"] for event in loads] == [2, 4]
