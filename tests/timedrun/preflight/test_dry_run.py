@@ -1,7 +1,6 @@
 """A dry run's log equals a real one in everything the run does not decide, and is repeatable."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,18 +36,6 @@ def small(name: str) -> tuple[Any, RunConfig]:
     if name.startswith("topics"):
         config = replace(config, evaluation=replace(config.evaluation, target=0.0, every=16, first=16))
     return benchmark, config
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Callable[..., RunRecord]:
-    """Writes the log of a dry run of eight ranks."""
-
-    def write(benchmark: Any, config: RunConfig, plan: Plan | None = None) -> RunRecord:
-        plan, path = plan or benchmark.plan(config, ranks(8), None), tmp_path / "result_0.txt"
-        write_log(benchmark.spec, config, plan, path, "x", SimulatedClock())
-        return record.read(path)
-
-    return write
 
 
 def dry_run_logs(name: str, folder: Path) -> list[Path]:
@@ -101,22 +88,26 @@ def test_the_same_config_gives_the_same_bytes_each_run_its_seed_and_its_files(tm
         assert json.loads((side / "config.json").read_text())["seed"] == number + 1
 
 
-def test_a_dry_run_neither_waits_nor_touches_the_page_cache(written, monkeypatch):
+def test_a_dry_run_neither_waits_nor_touches_the_page_cache(tmp_path, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("slept"))
     monkeypatch.setattr("os.fsync", lambda descriptor: pytest.fail("waited for a disk"))
     monkeypatch.setattr("os.sync", lambda: pytest.fail("touched the page cache"))
     benchmark = find("image_classification")
     config = replace(benchmark.config("imagenet_baseline"), clear_cache=True)
-    log = written(benchmark, config)
+    plan = benchmark.plan(config, ranks(8), None)
+    write_log(benchmark.spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())
+    log = record.read(tmp_path / "result_0.txt")
     assert log.value(keys.CACHE_CLEAR) is True
     assert log.minutes is not None and log.minutes > 60
 
 
 @pytest.mark.parametrize("budget", [0.0, 1e-3])
-def test_no_budget_ends_a_dry_run(budget, written):
+def test_no_budget_ends_a_dry_run(budget, tmp_path):
     benchmark, config = small("synthetic_smoke")
     config = replace(config, budget_minutes=budget)
-    assert written(benchmark, config).status == keys.SUCCESS
+    plan = benchmark.plan(config, ranks(), None)
+    write_log(benchmark.spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())
+    assert record.read(tmp_path / "result_0.txt").status == keys.SUCCESS
 
 
 @pytest.mark.parametrize(
@@ -130,7 +121,7 @@ def test_no_budget_ends_a_dry_run(budget, written):
         ("language_model.fineweb", "fineweb_methods", 162_184_704 + 3 * 50_257 * 768 + 12, 4000 * 512),
     ],
 )
-def test_a_dry_run_of_a_large_config_needs_neither_weights_nor_data(package, name, parameters, total, written):
+def test_a_dry_run_of_a_large_config_needs_neither_weights_nor_data(package, name, parameters, total, tmp_path):
     benchmark = find(package)
     config = benchmark.config(name)
     plan = benchmark.plan(config, ranks(8), None)
@@ -138,9 +129,11 @@ def test_a_dry_run_of_a_large_config_needs_neither_weights_nor_data(package, nam
     assert plan.total == total
     assert "--data-folder" in plan.missing
     assert hyperparameters["model_parameters"] == parameters
-    log = written(benchmark, config)
-    assert [finding for finding in check(log.path, benchmark.spec.ruleset).findings if finding.level == "error"] == []
-    last = log.quality[-1]
+    spec = benchmark.spec
+    write_log(spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())
+    report = check(tmp_path / "result_0.txt", spec.ruleset)
+    assert [finding for finding in report.findings if finding.level == "error"] == []
+    last = record.read(tmp_path / "result_0.txt").quality[-1]
     assert (last.progress, last.value) == (total, config.evaluation.target)
 
 
@@ -153,9 +146,9 @@ def test_damaged_data_is_not_reported_as_missing(tmp_path):
     assert facts_or_declared(lambda: 1, 2) == (1, "")
 
 
-def test_an_impossible_plan_writes_no_log(written):
+def test_an_impossible_plan_writes_no_log(tmp_path):
     benchmark, config = small("synthetic_smoke")
     config = replace(config, evaluation=replace(config.evaluation, every=0))
     plan = Plan({"train_samples": 1, "eval_samples": 1, "hyperparameters": {}, "methods": ()}, 2)
     with pytest.raises(ValueError, match="cannot plan"):
-        written(benchmark, config, plan)
+        write_log(benchmark.spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())
