@@ -4,6 +4,7 @@ hold alike is found bit for bit, and put back where it was."""
 import os
 import shutil
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,22 +81,6 @@ def test_each_rank_keeps_the_newest_two_and_equal_tensors_are_saved_once(tmp_pat
         assert own["state"]["own"][0][0] == rank
 
 
-@pytest.mark.parametrize("fault", ["absent", "damaged", "of another run", "of another step", "of other tensors"])
-def test_no_replicated_state_skips_the_step(tmp_path, fault, capsys):
-    save_all(tmp_path, [10, 20])
-    path = checkpoint_path(tmp_path / "replicated_0", 20)
-    saved = checkpoint_file.load(path)
-    changes = {"of another run": {"run": "b2"}, "of another step": {"step": 10}, "of other tensors": {"tensors": {}}}
-    if fault == "absent":
-        path.unlink()
-    elif fault == "damaged":
-        damage(path)
-    else:
-        checkpoint_file.save(path, saved | changes[fault])
-    assert newest(tmp_path) == [(10, 0), (10, 1)]
-    assert capsys.readouterr().err.count("after step 20 is missing or damaged; the step was not used") == 2
-
-
 @pytest.mark.parametrize("when", ["before the file has its name", "after that"])
 def test_the_old_stay_until_the_new_is_everywhere(tmp_path, monkeypatch, when):
     save_all(tmp_path, [10, 20])
@@ -116,13 +101,43 @@ def test_the_old_stay_until_the_new_is_everywhere(tmp_path, monkeypatch, when):
     assert newest(tmp_path) == [(20, 0), (20, 1)]
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_a_step_that_one_rank_lacks_or_has_damaged_is_passed_over_on_all(tmp_path, world_size, capsys):
-    save_all(tmp_path, [10, 20], world_size)
-    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))  # the others were killed before
-    damage(checkpoint_path(tmp_path / "rank_1", 20))
-    assert newest(tmp_path, world_size) == [(10, rank) for rank in range(world_size)]
-    assert "step_00000020.pt" in capsys.readouterr().err
+def replicated(folder: Path, **changes: Any) -> None:
+    path = checkpoint_path(folder / "replicated_0", 20)
+    checkpoint_file.save(path, checkpoint_file.load(path) | changes)
+
+
+def rank_0(folder: Path, step: int, content: dict[str, Any]) -> None:
+    checkpoint_file.save(checkpoint_path(folder / "rank_0", step), content)
+
+
+NOT_USED = "after step 20 is missing or damaged; the step was not used"
+FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "replicated state absent": (lambda at: checkpoint_path(at / "replicated_0", 20).unlink(), NOT_USED),
+    "replicated state damaged": (lambda at: damage(checkpoint_path(at / "replicated_0", 20)), NOT_USED),
+    "replicated state of another run": (lambda at: replicated(at, run="b2"), NOT_USED),
+    "replicated state of another step": (lambda at: replicated(at, step=10), NOT_USED),
+    "replicated state of other tensors": (lambda at: replicated(at, tensors={}), NOT_USED),
+    "one rank's damaged": (lambda at: damage(checkpoint_path(at / "rank_1", 20)), "step_00000020.pt"),
+    "one rank's absent": (lambda at: checkpoint_path(at / "rank_1", 20).unlink(), ""),
+    "no step": (lambda at: rank_0(at, 20, {"position": 20}), "step_00000020.pt does not name its run and step"),
+    "another step": (
+        lambda at: rank_0(at, 20, content(40, 0)),
+        "step_00000020.pt holds the state after step 40, contrary to its name",
+    ),
+    "another rank": (
+        lambda at: shutil.copy(checkpoint_path(at / "rank_0", 20), checkpoint_path(at / "rank_1", 20)),
+        "step_00000020.pt is of rank 0, in the folder of rank 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_step_that_one_rank_lacks_or_has_damaged_is_passed_over_on_all(tmp_path, fault, capsys):
+    save_all(tmp_path, [10, 20], 3)
+    spoil, words = FAULTS[fault]
+    spoil(tmp_path)
+    assert newest(tmp_path, 3) == [(10, rank) for rank in range(3)]
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("has", [(), (0,), (1,)])
@@ -131,20 +146,6 @@ def test_without_a_common_step_every_rank_raises(tmp_path, has):
         checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", 10), content(10, rank))
     for error in newest(tmp_path):
         assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
-
-
-def test_a_file_of_another_or_no_step_or_rank_is_skipped(tmp_path, capsys):
-    save_all(tmp_path, [10, 20, 30])
-    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 40), {"position": 40})
-    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(40, 0))
-    shutil.copy(checkpoint_path(tmp_path / "rank_0", 20), checkpoint_path(tmp_path / "rank_1", 20))
-    save_all(tmp_path / "older", [10])
-    shutil.copytree(tmp_path / "older", tmp_path, dirs_exist_ok=True)
-    assert newest(tmp_path) == [(10, 0), (10, 1)]
-    warned = capsys.readouterr().err
-    assert "step_00000040.pt does not name its run and step" in warned
-    assert "step_00000030.pt holds the state after step 40, contrary to its name" in warned
-    assert "step_00000020.pt is of rank 0, in the folder of rank 1" in warned
 
 
 @pytest.mark.parametrize("alien", [0, 1])
