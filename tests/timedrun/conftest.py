@@ -14,6 +14,7 @@ from timedrun.benchmark import EVERYTHING, BenchmarkSpec
 
 if TYPE_CHECKING:  # imported in the fixtures: the tests of scores run without torch
     from timedrun.config import RunConfig
+    from timedrun.preflight.dry_run import SimulatedClock
     from timedrun.run.timed_run import TimedRun
 
 SPEC = BenchmarkSpec(title="test", mlperf_benchmark="resnet", ruleset="2.0.0", default_data="toy", supports=EVERYTHING)
@@ -65,6 +66,24 @@ def make_run(tmp_path: Path) -> Callable[..., TimedRun]:
             progress=Progress("toy", shown=False),
             **options,
         )
+
+    return make
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    from timedrun.preflight.dry_run import SimulatedClock
+
+    return SimulatedClock()
+
+
+@pytest.fixture
+def timed(make_run: Callable[..., TimedRun], tmp_path: Path, clock: SimulatedClock) -> Callable[..., TimedRun]:
+    """Builds a run whose log and monotonic clock are the simulated one."""
+
+    def make(*arguments: Any, **options: Any) -> TimedRun:
+        log = options.pop("log", None) or RunLog(tmp_path / "result_0.txt", clock=clock)
+        return make_run(*arguments, log=log, monotonic=clock, **options)
 
     return make
 

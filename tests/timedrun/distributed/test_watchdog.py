@@ -89,17 +89,6 @@ def test_a_closed_connection_is_a_death_and_ends_blocked_ranks_after_their_grace
     assert run.ended == dict.fromkeys({0, 1, 2} - {dead}, (message, ExitCode.RANK_LOST))
 
 
-@pytest.mark.parametrize(("silent", "noticing"), [(1, 0), (0, 1)])
-def test_a_rank_without_a_heartbeat_is_lost_after_the_timeout(silent, noticing):
-    run = Run()
-    run.advance(2)
-    run.running.remove(silent)
-    run.advance(14)
-    assert run.message(noticing) == ""
-    run.advance(2)
-    assert run.message(noticing) == f"no heartbeat from rank {silent} for 15 s (last step 0){ABORTED}"
-
-
 def test_a_machine_that_was_suspended_raises_no_alarm():
     run = Run()
     run.advance(2)

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,15 +20,12 @@ from torch.distributed import TCPStore
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
-from mlevents.runlog.protocol import Protocol
 from timedrun.benchmark import find
 from timedrun.distributed import parent_death_signal, status_files
 from timedrun.distributed.launch_env import LAUNCHED, STATUS_FILES
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.provenance import source
-from timedrun.run import origin, rank, worker
-from timedrun.run.run_info import RunInfo, settings_of, submission_of
-from timedrun.run.worker import Ending, LaunchOptions, claim, execute, load_checkpoint
+from timedrun.run import rank, worker
+from timedrun.run.worker import Ending, LaunchOptions, execute
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -114,30 +111,6 @@ def test_threads_must_be_equal_on_all_ranks_of_a_cpu_run(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 99)
     assert before != threads("cpu") == 99
     assert threads("cuda") is None
-
-
-def test_a_run_is_resumed_only_as_what_it_recorded_itself(tmp_path, toy_config, monkeypatch):
-    state = {"commit": "abc", "dirty": True, "difference": "d1"}
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.delenv(origin.IMAGE_DIGEST, raising=False)
-    monkeypatch.setattr(source, "provenance", lambda root: dict(state))
-    settings, ranks = toy_config(), Alike(0, 2, 0, torch.device("cpu"))
-    options = LaunchOptions(paths=ResultPaths(tmp_path, 0))
-    with closing(claim(settings, options, ranks, "2xCPU")) as log:
-        info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}}
-        submission = submission_of(BENCHMARK.spec, settings, "2xCPU")
-        Protocol(log).describe(submission | settings_of(settings, info))
-        log.start(keys.RUN_START)
-    with pytest.raises(TimedrunError, match="not every rank has a valid checkpoint"):  # nothing else
-        load_checkpoint(settings, options, ranks, "2xCPU")
-    state["difference"] = "d2"
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    monkeypatch.setenv(origin.IMAGE_DIGEST, f"sha256:{64 * 'b'}")
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 99)
-    with pytest.raises(TimedrunError) as raised:
-        load_checkpoint(settings, options, ranks, "2xCPU")
-    for words in ("threads of a rank", "nodes was 1 and is now 2", "None and is now sha256:b", "was d1 and is now d2"):
-        assert words in str(raised.value)
 
 
 def test_a_rank_exits_although_standard_error_has_no_reader(monkeypatch):
