@@ -155,6 +155,16 @@ def launched(
     return verdict, jobs
 
 
+def test_after_a_lost_rank_all_resume_as_often_as_asked(tmp_path, capsys):
+    ends = (KILLED, replace(KILLED, begun=False), KILLED)  # the second is lost at its start
+    verdict, attempts = launched(result(tmp_path, "", (0, 1)), *ends, restarts=2)
+    assert verdict.code == ExitCode.RANK_LOST
+    assert [job.resume for job in attempts] == [False, True, True]
+    printed = capsys.readouterr().err
+    assert "restart 1 of 2: all ranks resume from step 10" in printed
+    assert "restart 2 of 2" in printed and "restart 3" not in printed
+
+
 @pytest.mark.parametrize(
     ("end", "ranks", "division", "code", "why"),
     [
