@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
@@ -100,22 +99,17 @@ def test_rank_0_listens_where_it_was_told(host, resolved, place, monkeypatch):
     ("given", "node_ranks", "chosen"), [("", 2, "eth1"), ("eth0", 2, "eth0"), ("", 4, "lo"), ("eth0", 4, "eth0")]
 )
 def test_gloo_has_the_masters_route(given, node_ranks, chosen, monkeypatch):
-    addresses = {"lo": "127.0.0.1", "eth0": "192.168.0.2", "eth1": "10.1.2.3"}
-    named = {name: [SimpleNamespace(address=address)] for name, address in addresses.items()}
-    probe = MagicMock()
-    used = probe.return_value.__enter__.return_value
-    used.getsockname.side_effect = lambda: (used.connect.call_args.args[0][0], 0)
-    monkeypatch.setattr(rendezvous.psutil, "net_if_addrs", lambda: named)
-    monkeypatch.setattr(rendezvous.socket, "socket", probe)
-    for name in ("open_store", "meet", "PrefixStore"):
-        monkeypatch.setattr(rendezvous, name, MagicMock())
-    monkeypatch.setattr(rendezvous.dist, "init_process_group", MagicMock())
+    routes = {"127.0.0.1": "lo", "10.1.2.3": "eth1"}
+    monkeypatch.setattr(rendezvous, "route_interface", lambda address, port: routes[address])
+    for name in ("open_store", "meet", "PrefixStore", "dist.init_process_group"):
+        monkeypatch.setattr(f"timedrun.distributed.rendezvous.{name}", MagicMock())
     monkeypatch.setenv(rendezvous.GLOO_INTERFACE, given)
     init_process_group(replace(env(0, 4, 29500, node_ranks), master="10.1.2.3"), CPU, 5.0)
     assert os.environ[rendezvous.GLOO_INTERFACE] == chosen
 
 
-def test_no_interface_is_chosen_without_a_route():
+def test_the_interface_is_the_routes_or_unknown():
+    assert rendezvous.route_interface("127.0.0.1", 29500) == "lo"
     assert rendezvous.route_interface("no such host", 29500) == ""
 
 
