@@ -88,14 +88,6 @@ def test_a_node_without_rank_0_has_the_verdict_of_its_ranks(end, code, how, tmp_
     assert verdict_of(result(tmp_path), end, 10, first_node=False)[:2] == (code, ELSEWHERE.format(how))
 
 
-def test_the_common_step_is_one_of_which_every_rank_has_a_checkpoint(tmp_path):
-    for name in ("0/step_10.pt", "0/step_20.pt", "0/step_30.pt", "1/step_20.pt", "1/step_30.pt.draft"):
-        path = tmp_path / f"rank_{name}"
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-    assert [launch.common_step(tmp_path, range(ranks)) for ranks in (1, 2, 3)] == [30, 20, None]
-
-
 @pytest.mark.parametrize("log", [None, keys.SUCCESS, "", "stopped by signal"])
 @pytest.mark.parametrize(
     ("errors", "kind"),
@@ -168,7 +160,7 @@ def test_after_a_lost_rank_all_resume_as_often_as_asked(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("end", "ranks", "division", "code", "why"),
     [
-        (KILLED, (), keys.OPEN, ExitCode.RANK_LOST, "no restart: not every rank has a checkpoint"),
+        (KILLED, (0,), keys.OPEN, ExitCode.RANK_LOST, "no restart: not every rank has a checkpoint"),
         (KILLED, (0, 1), keys.CLOSED, ExitCode.RANK_LOST, "no restart"),
         (replace(KILLED, signal=signal.SIGTERM), (0, 1), keys.OPEN, ExitCode.RANK_LOST, RESUME),
         (replace(KILLED, begun=False), (0, 1), keys.OPEN, ExitCode.RANK_LOST, "No restart: the log had not been"),

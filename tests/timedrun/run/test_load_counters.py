@@ -1,4 +1,4 @@
-"""What the kernel's files tell of the load beside a run, by block, or why not; caches are dropped through one of them."""
+"""What the kernel's files tell of the load beside a run, by block, or why not; and page caches that are dropped."""
 
 import os
 import shutil

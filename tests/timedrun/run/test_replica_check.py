@@ -143,27 +143,30 @@ def test_replicas_are_compared_before_the_clock_and_at_every_evaluation(make_run
     assert asked.steps == [0, 6, 12]
 
 
-def test_a_run_whose_ranks_parted_never_reaches_its_target(make_run, asked, tmp_path):
-    asked.parted = 7
-    with pytest.raises(ReplicaDivergence), make_run(check_every=1) as run:
-        Program().train(run)
-    log = record.read(tmp_path / "result_0.txt")
-    assert log.status == keys.ABORTED and log.stopped is not None
-    assert log.stopped.metadata["reason"] == "ReplicaDivergence: rank 1 differs from rank 0"
-    assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [2]
-
-
-@pytest.mark.parametrize(("why", "parted", "saved"), [("the interval", 2, [1]), ("a signal", 1, [])])
-def test_diverged_replicas_are_not_saved(make_run, asked, tmp_path, why, parted, saved):
+@pytest.mark.parametrize(
+    ("parted", "options", "signalled", "compared", "saved"),
+    [
+        (7, {}, None, [0, 6, 12], []),
+        (2, {"checkpoint_minutes": 1e-9}, None, [0, 1, 2], [1]),
+        (1, {}, signal.SIGTERM, [0, 1], []),
+    ],
+)
+def test_a_run_whose_ranks_parted_never_reaches_its_target_and_is_not_saved(
+    make_run, asked, tmp_path, parted, options, signalled, compared, saved
+):
     asked.parted = parted
     stop = ShutdownRequest()
-    stop.signal = signal.SIGTERM if why == "a signal" else None
-    minutes = 1e-9 if why == "the interval" else 0.0
-    options = {"check_every": 1, "stop": stop, "checkpoints": tmp_path / "checkpoint", "checkpoint_minutes": minutes}
-    with pytest.raises(ReplicaDivergence), make_run(**options) as run:
+    stop.signal = signalled
+    with (
+        pytest.raises(ReplicaDivergence),
+        make_run(check_every=1, stop=stop, checkpoints=tmp_path / "checkpoint", **options) as run,
+    ):
         Program().train(run)
-    assert steps_in(tmp_path / "checkpoint" / "rank_0") == saved
-    assert asked.steps == list(range(parted + 1))
+    log = record.read(run.log.path)
+    assert log.status == keys.ABORTED and log.stopped is not None
+    assert log.stopped.metadata["reason"] == "ReplicaDivergence: rank 1 differs from rank 0"
+    assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [2] * (parted > 6)
+    assert (steps_in(tmp_path / "checkpoint" / "rank_0"), asked.steps) == (saved, compared)
 
 
 def test_restored_replicas_are_compared_before_that_is_logged(make_run, asked, tmp_path):
