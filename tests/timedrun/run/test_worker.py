@@ -59,12 +59,6 @@ class Alike(ProcessGroup):
     def all_gather(self, value: Any) -> list[Any]:
         return [value] * self.world_size
 
-    def broadcast(self, value: object) -> object:
-        return value
-
-    def all_reduce_max(self, values: list[float]) -> list[float]:
-        return values
-
 
 def test_3_ranks_of_any_launcher_refuse_a_run_without_warm_up(tmp_path, monkeypatch):
     monkeypatch.setattr(ProcessGroup, "join", lambda device: Alike(0, 3, 0, torch.device("cpu")))
@@ -88,10 +82,8 @@ def test_a_failure_with_an_open_log_ends_it_and_reads_no_data(
 ):
     if fails:
         monkeypatch.setattr(worker.TimedRun, place, fails)
-    config, paths = (
-        replace(SMOKE, submission=replace(SMOKE.submission, organization=organization)),
-        ResultPaths(tmp_path, 0),
-    )
+    config = replace(SMOKE, submission=replace(SMOKE.submission, organization=organization))
+    paths = ResultPaths(tmp_path, 0)
     with pytest.raises((ValueError, RuntimeError), match=reason):
         execute(BENCHMARK, config, LaunchOptions(paths=paths))
     log = record.read(paths.log)
@@ -135,15 +127,6 @@ def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> status_files.Stat
     return status_files.StatusFiles(tmp_path)
 
 
-def exit_code(monkeypatch: pytest.MonkeyPatch, result: BaseException | ExitCode) -> int:
-    """Exit code of a rank whose `execute` raises or returns `result`."""
-
-    monkeypatch.setattr(rank, "execute", MagicMock(side_effect=[result]))
-    with pytest.raises(Exit):
-        rank.run_rank(None, None, None)
-    return int(os._exit.call_args.args[0])
-
-
 @pytest.mark.parametrize(
     ("result", "code", "reported", "printed"),
     [
@@ -158,7 +141,10 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, result: BaseException | ExitCode)
 def test_errors_are_reported_to_the_wrapper_or_printed(monkeypatch, capsys, status, result, code, reported, printed):
     if str(result) == "of another launcher":
         monkeypatch.delenv(STATUS_FILES)
-    assert exit_code(monkeypatch, result) == code
+    monkeypatch.setattr(rank, "execute", MagicMock(side_effect=[result]))
+    with pytest.raises(Exit):
+        rank.run_rank(None, None, None)
+    assert os._exit.call_args.args == (code,)
     assert status.error(1) == reported
     assert status.read(1, "left") == ({"code": int(result)} if isinstance(result, ExitCode) else {})
     said = capsys.readouterr().err
