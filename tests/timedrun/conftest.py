@@ -50,22 +50,11 @@ def stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., TimedRun]:
     """Builds a TimedRun of one CPU rank that logs to `result_0.txt` in the test's folder."""
-    import torch
-
-    from timedrun.distributed.process_group import ProcessGroup
-    from timedrun.run.progress import Progress
-    from timedrun.run.timed_run import TimedRun
+    from tests.one_rank import run_of
 
     def make(config: RunConfig | None = None, spec: BenchmarkSpec = SPEC, **options: Any) -> TimedRun:
-        return TimedRun(
-            config or _toy_config(),
-            spec,
-            ProcessGroup(0, 1, 0, torch.device("cpu")),
-            options.pop("log", None) or RunLog(tmp_path / "result_0.txt"),
-            platform="1xCPU-toy",
-            progress=Progress("toy", shown=False),
-            **options,
-        )
+        log = options.pop("log", None) or RunLog(tmp_path / "result_0.txt")
+        return run_of(config or _toy_config(), log, spec, **options)
 
     return make
 

@@ -17,8 +17,6 @@ from timedrun.distributed import rendezvous
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.rendezvous import init_process_group
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def env(rank: int, world_size: int, port: int, node_ranks: int | None = None) -> LaunchEnv:
     return LaunchEnv("rank", rank, world_size, rank, node_ranks or world_size, "127.0.0.1", port)

@@ -20,7 +20,6 @@ from timedrun.distributed.stall_detector import State, ThreadActivity
 from timedrun.distributed.status_files import ABORTED, RESUME
 from timedrun.distributed.watchdog import STUCK, Watchdog
 
-pytestmark = pytest.mark.timeout(60)
 CUT = dist.DistError("[pair.cc:1] Connection closed by peer [10.0.0.7]:4711. GLHF")
 
 

@@ -41,7 +41,7 @@ def small(name: str) -> tuple[Any, RunConfig]:
 def dry_run_logs(name: str, folder: Path) -> list[Path]:
     benchmark, config = small(name)
     plan = benchmark.plan(config, ranks(), None)
-    return write_set(benchmark, config, plan, folder / "set", runs=2, ranks=ranks(), platform="1xCPU-toy")
+    return write_set(benchmark, config, plan, folder / "set", runs=2, ranks=ranks(), platform="1xCPU")
 
 
 def announced_and_course(log: RunRecord) -> tuple[list[Any], list[Any]]:

@@ -15,9 +15,9 @@ from torch import nn
 from mlevents import record
 from mlevents.record import RunRecord
 from mlevents.runlog import RunLog
+from tests.one_rank import ALONE
 from timedrun.benchmark import EVERYTHING, BenchmarkSpec
 from timedrun.config import RunConfig
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import EMA, stack
 from timedrun.run.checkpoint_manager import CheckpointManager, discard_newer, newest_on_all
 from timedrun.run.run_info import RunInfo
@@ -25,7 +25,6 @@ from timedrun.run.timed_run import TimedRun
 
 MakeRun = Callable[..., TimedRun]
 MakeConfig = Callable[..., RunConfig]
-ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 STEPS = 3
 """An epoch."""
 IN_SAMPLES = BenchmarkSpec(

@@ -32,6 +32,10 @@ from timedrun.submission.reproduction.claims import read_claims
 
 
 def test_one_of_many_launches_gets_the_result_and_others_change_nothing(tmp_path, toy_config):
+    (tmp_path / "result_0.txt").write_text("precious")
+    with pytest.raises(FileExistsError):
+        worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 0)), ALONE, "1xCPU")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("result_0.txt", "precious")]
     options = LaunchOptions(paths=ResultPaths(tmp_path / "results", 0))
     begin = threading.Barrier(8)
 
@@ -46,14 +50,6 @@ def test_one_of_many_launches_gets_the_result_and_others_change_nothing(tmp_path
     assert [event.key for event in record.read(options.paths.log).events] == [keys.LEDGER_ENTRY]
     assert len(ledger.parse((options.paths.folder / ledger.LEDGER).read_bytes()).runs) == 1
     assert result_files.read_json(options.paths.config)["benchmark"] == "toy"
-
-
-def test_an_existing_log_is_not_changed_and_no_folder_is_left_beside_it(tmp_path, toy_config):
-    (tmp_path / "result_0.txt").write_text("precious")
-    with pytest.raises(FileExistsError):
-        worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 0)), ALONE, "1xCPU")
-    assert [path.name for path in tmp_path.iterdir()] == ["result_0.txt"]
-    assert (tmp_path / "result_0.txt").read_text() == "precious"
 
 
 def test_of_two_runs_that_chose_one_seed_the_second_to_claim_is_refused(tmp_path, toy_config):

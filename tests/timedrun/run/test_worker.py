@@ -27,8 +27,6 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run import rank, worker
 from timedrun.run.worker import Ending, LaunchOptions, execute
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def open_files() -> list[str]:
     """What this process has open, without a run's lock, which is kept as long as the process lives."""
