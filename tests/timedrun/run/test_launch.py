@@ -3,8 +3,8 @@
 import signal
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -124,16 +124,13 @@ def launched(
     """Launch two of four ranks, which end as given, one end an attempt; return the options of each attempt too."""
     left, jobs = list(ends), list[LaunchOptions]()
 
-    def agent(command: object, env: object, *, job: object, restart: Any, **options: object) -> SimpleNamespace:
-        def run() -> End:
-            given, end = job, left.pop(0)
-            jobs.append(given)
-            while len(jobs) <= restarts and (given := restart(end)) is not None:
-                jobs.append(given)
-                end = left.pop(0)
-            return end
-
-        return SimpleNamespace(run=run)
+    def agent(command: object, env: object, *, job: Any, restart: Any, **options: object) -> MagicMock:
+        jobs.append(job)
+        end = left.pop(0)
+        while len(jobs) <= restarts and (again := restart(end)) is not None:
+            jobs.append(again)
+            end = left.pop(0)
+        return MagicMock(**{"run.return_value": end})
 
     benchmark = find("image_classification")
     config = benchmark.config("smoke", "synthetic")

@@ -22,12 +22,16 @@ from timedrun.run.run_info import RunInfo, settings_of, submission_of
 from timedrun.run.worker import LaunchOptions
 
 OTHER_TARGET = {"evaluation": EvaluationConfig(target=0.5, every=2, first=2)}
+UNSTARTED = {"status": "aborted", "reason": ""}
 FAILED = {"status": "aborted", "reason": "rank 1, step 7: DataError: a file is gone"}
 
 
 def started(paths: ResultPaths, settings: RunConfig, *, stop: dict[str, Any] | None = None) -> None:
     """A run that began; killed, unless `stop` says how it ended."""
     log = worker.claim(settings, LaunchOptions(paths=paths), ALONE, "1xCPU")
+    if stop == UNSTARTED:
+        log.close(reason="the data are missing")
+        return
     info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}}
     Protocol(log).describe(submission_of(SPEC, settings, "1xCPU") | settings_of(settings, info))
     log.start(keys.RUN_START)
@@ -114,6 +118,9 @@ DIGEST = "the digest of the settings in the log was [0-9a-f]{64} and is now [0-9
         (EDITED | {"now": {"seed": 7}}, "seed was 1 and is now 7. Nothing"),
         (EDITED | {"now": {"global_batch": 8}}, DIGEST),
         (EDITED | {"now": {"seed": 7, "global_batch": 8}}, f"seed was 1 and is now 7; {DIGEST}"),
+        ({"stop": UNSTARTED}, "its clock had not started. Nothing was changed; start another run under another number"),
+        ({"gone": "log"}, "its log does not exist"),
+        ({"gone": "config"}, r".*config\.json"),
         ({"stop": REACHED}, "it reached its target"),
         ({"stop": MISSED}, "it ended by itself .target not reached"),
         ({"stop": SPENT}, "it ended by itself .budget spent."),
@@ -134,21 +141,9 @@ def test_another_launch_machine_source_config_or_end_is_refused(paths, settings,
         paths.config.write_text(json.dumps(config.dump(now)))
     for name, content in what.get("files", {}).items():
         getattr(paths, name).write_text(content)
+    if "gone" in what:
+        getattr(paths, what["gone"]).unlink()
     before = tree(paths.folder)
     with pytest.raises(TimedrunError, match=f"the run cannot be resumed(: |, since .*){words}"):
         require(now, paths, **what.get("changes", {}))
     assert tree(paths.folder) == before
-
-
-def test_a_run_that_never_started_or_whose_files_are_gone_is_refused(paths, settings):
-    with pytest.raises(TimedrunError, match="its log does not exist"):
-        require(settings, paths)
-    worker.claim(settings, LaunchOptions(paths=paths), ALONE, "1xCPU").close(reason="the data are missing")
-    again = "its clock had not started. Nothing was changed; start another run under another number"
-    with pytest.raises(TimedrunError, match=again):
-        require(settings, paths)
-    other = ResultPaths(paths.folder, 1)
-    started(other, settings)
-    other.config.unlink()
-    with pytest.raises(TimedrunError, match=r"config\.json"):
-        require(settings, other)

@@ -111,13 +111,9 @@ def test_a_rank_exits_although_standard_error_has_no_reader(monkeypatch):
     assert os._exit.call_args.args == (ExitCode.RANK_LOST,)
 
 
-class Exit(BaseException):
-    """In place of os._exit."""
-
-
 @pytest.fixture
 def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> status_files.StatusFiles:
-    monkeypatch.setattr(os, "_exit", MagicMock(side_effect=Exit))
+    monkeypatch.setattr(os, "_exit", MagicMock(side_effect=SystemExit))
     monkeypatch.setattr(os, "dup2", MagicMock())
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv(STATUS_FILES, str(tmp_path))
@@ -140,7 +136,7 @@ def test_errors_are_reported_to_the_wrapper_or_printed(monkeypatch, capsys, stat
     if str(result) == "of another launcher":
         monkeypatch.delenv(STATUS_FILES)
     monkeypatch.setattr(rank, "execute", MagicMock(side_effect=[result]))
-    with pytest.raises(Exit):
+    with pytest.raises(SystemExit):
         rank.run_rank(None, None, None)
     assert os._exit.call_args.args == (code,)
     assert status.error(1) == reported
