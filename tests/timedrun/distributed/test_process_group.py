@@ -53,20 +53,6 @@ def test_a_bucket_has_a_quarter_of_the_gradients_within_bounds():
     assert bucket_megabytes(resnet101) == 25
 
 
-class SecondOfTwo(ProcessGroup):
-    """Rank 1 of simulated collectives."""
-
-    def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
-        zero, one = (part(rank, len(values), values.dtype, CPU) for rank in (0, 1))
-        return values.copy_(zero + one + WRONG["sum"])
-
-    def all_gather(self, value: Any) -> list[Any]:
-        return [[], value]
-
-
-WRONG = {"sum": 0, "gather": 0, "broadcast": 0}
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -76,8 +62,18 @@ WRONG = {"sum": 0, "gather": 0, "broadcast": 0}
     ],
 )
 def test_a_wrong_collective_is_named_with_its_ranks(wrong, message, monkeypatch):
+    class SecondOfTwo(ProcessGroup):
+        """Rank 1 of simulated collectives."""
+
+        def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
+            zero, one = (part(rank, len(values), values.dtype, CPU) for rank in (0, 1))
+            return values.copy_(zero + one + (wrong == "sum"))
+
+        def all_gather(self, value: Any) -> list[Any]:
+            return [[], value]
+
     def broadcast(buffer: torch.Tensor, src: int, name: str = "broadcast") -> None:
-        buffer.copy_(part(src, len(buffer), buffer.dtype, CPU) + (src == 0) * WRONG[name])
+        buffer.copy_(part(src, len(buffer), buffer.dtype, CPU) + (src == 0 and wrong == name))
 
     def all_gather(tensors: list[torch.Tensor], own: torch.Tensor) -> None:
         for rank, tensor in enumerate(tensors):
@@ -85,10 +81,8 @@ def test_a_wrong_collective_is_named_with_its_ranks(wrong, message, monkeypatch)
 
     monkeypatch.setattr(dist, "all_gather", all_gather)
     monkeypatch.setattr(dist, "broadcast", broadcast)
-    ranks = SecondOfTwo(1, 2, 1, CPU)
-    monkeypatch.setitem(WRONG, wrong, 1)
     with pytest.raises(WrongCollective) as raised:
-        check_collectives(ranks)
+        check_collectives(SecondOfTwo(1, 2, 1, CPU))
     assert f"not started: rank 1: {message}; rank 1: {message.replace('int64', 'float32')}. The" in str(raised.value)
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from mlevents import record
 from mlevents.record import RunRecord
 from mlevents.runlog import RunLog
 from tests.one_rank import ALONE
-from timedrun.benchmark import EVERYTHING, BenchmarkSpec
+from tests.timedrun.conftest import SPEC
 from timedrun.config import RunConfig
 from timedrun.methods import EMA, stack
 from timedrun.run.checkpoint_manager import CheckpointManager, discard_newer, newest_on_all
@@ -27,9 +28,7 @@ MakeRun = Callable[..., TimedRun]
 MakeConfig = Callable[..., RunConfig]
 STEPS = 3
 """An epoch."""
-IN_SAMPLES = BenchmarkSpec(
-    title="test", mlperf_benchmark="bert", ruleset="2.1.0", default_data="toy", supports=EVERYTHING
-)
+IN_SAMPLES = replace(SPEC, mlperf_benchmark="bert", ruleset="2.1.0")
 
 
 def train(

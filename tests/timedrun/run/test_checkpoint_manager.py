@@ -219,13 +219,9 @@ def state_of(rank: int) -> dict[str, Any]:
     return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "random": random}
 
 
-def split_on_two() -> list[tuple[Any, dict[str, torch.Tensor]]]:
-    states = [state_of(0), state_of(1)]  # here, since the ranks' threads share one generator
-    return on_all(2, lambda ranks: split(states[ranks.rank], ranks))
-
-
 def test_weights_and_moments_but_not_random_generators_are_split_off_and_merged_as_they_were():
-    replicas = split_on_two()
+    states = [state_of(0), state_of(1)]  # here, since the ranks' threads share one generator
+    replicas = on_all(2, lambda ranks: split(states[ranks.rank], ranks))
     for own, tensors in replicas:
         assert set(tensors) == {
             "state['model']['0.weight']",

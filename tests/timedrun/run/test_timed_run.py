@@ -139,10 +139,7 @@ def test_the_gap_of_a_resumed_run_counts(make_run, tmp_path):
 def test_two_runs_in_one_process_write_two_whole_logs_and_ranks_above_0_none(make_run, tmp_path):
     runs = [make_run(log=RunLog(tmp_path / f"result_{number}.txt")) for number in (0, 1)]
     first, second = (finished(run, toy([0.95])) for run in runs)
-    ranks = ProcessGroup(1, 1, 1, torch.device("cpu"))
-    shown = runs[0].progress
-    other = TimedRun(runs[0].config, runs[0].spec, ranks, RunLog(None), platform="x", progress=shown)
-    with other:
+    with make_run(ranks=ProcessGroup(1, 1, 1, torch.device("cpu")), log=RunLog(None)) as other:
         toy([0.95]).train(other)
     assert other.outcome is Outcome.REACHED
     assert [event.key for event in first.events] == [event.key for event in second.events]

@@ -5,14 +5,13 @@ import json
 import os
 import signal
 import sys
-from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import psutil
 import pytest
 import torch
 from torch.distributed import TCPStore
@@ -27,16 +26,6 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run import rank, worker
 from timedrun.run.worker import Ending, LaunchOptions, execute
 
-
-def open_files() -> list[str]:
-    """What this process has open, without a run's lock, which is kept as long as the process lives."""
-    targets = []
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the one that lists the folder
-            targets.append(os.readlink(f"/proc/self/fd/{name}").split(":")[0])
-    return [target for target in targets if not target.endswith("environment.txt")]
-
-
 BENCHMARK = find("image_classification")
 SMOKE = BENCHMARK.config("smoke", "synthetic")
 
@@ -45,10 +34,10 @@ def test_runs_in_one_process_leave_no_handler_and_no_open_file(tmp_path):
     short = replace(SMOKE, evaluation=replace(SMOKE.evaluation, target=0.01, first=1))
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     execute(BENCHMARK, short, LaunchOptions(paths=ResultPaths(tmp_path, 0)))
-    before = open_files()
+    before = psutil.Process().num_fds()
     assert execute(BENCHMARK, short, LaunchOptions(paths=ResultPaths(tmp_path, 1))) == ExitCode.OK
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
-    assert not Counter(open_files()) - Counter(before)  # garbage of other tests may have been closed
+    assert psutil.Process().num_fds() <= before + 1  # the run's lock, which is kept as long as the process lives
 
 
 class Alike(ProcessGroup):
