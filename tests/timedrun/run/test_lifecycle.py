@@ -202,7 +202,8 @@ def ended_at_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Processes, 
 def test_a_second_signal_ends_a_run_at_once_with_a_whole_log_and_leaves_no_process(ended_at_once):
     run, codes, (output,) = ended_at_once
     stopped = run.log().stopped
-    assert codes[0] in (130, 143) and "run aborted: ended by a second signal" in output
+    assert codes[0] in (130, 143)  # whichever of the two Python handles first
+    assert "run aborted: ended by a second signal" in output
     assert stopped is not None and stopped.metadata["reason"] == "ended by a second signal"
 
 
