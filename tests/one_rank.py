@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mlevents.runlog import RunLog
-from timedrun.benchmark import find
+from timedrun.benchmark import BenchmarkSpec, find
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
@@ -25,9 +25,15 @@ CPU = torch.device("cpu")
 ALONE = ProcessGroup(0, 1, 0, CPU)
 
 
-def run_of(config: RunConfig, log: RunLog | None = None, *, ranks: ProcessGroup = ALONE, **options: Any) -> TimedRun:
+def run_of(
+    config: RunConfig,
+    log: RunLog | None = None,
+    spec: BenchmarkSpec | None = None,
+    ranks: ProcessGroup = ALONE,
+    **options: Any,
+) -> TimedRun:
     """Return the run of `config` that logs to `log`, if any, with TimedRun's `options`."""
-    spec, progress = find(config.benchmark).spec, Progress("test", shown=False)
+    spec, progress = spec or find(config.benchmark).spec, Progress("test", shown=False)
     return TimedRun(config, spec, ranks, log or RunLog(None), platform="1xCPU", progress=progress, **options)
 
 

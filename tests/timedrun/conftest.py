@@ -14,6 +14,7 @@ from timedrun.benchmark import EVERYTHING, BenchmarkSpec
 
 if TYPE_CHECKING:  # imported in the fixtures: the tests of scores run without torch
     from timedrun.config import RunConfig
+    from timedrun.preflight.dry_run import SimulatedClock
     from timedrun.run.timed_run import TimedRun
 
 SPEC = BenchmarkSpec(title="test", mlperf_benchmark="resnet", ruleset="2.0.0", default_data="toy", supports=EVERYTHING)
@@ -49,22 +50,29 @@ def stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., TimedRun]:
     """Builds a TimedRun of one CPU rank that logs to `result_0.txt` in the test's folder."""
-    import torch
-
-    from timedrun.distributed.process_group import ProcessGroup
-    from timedrun.run.progress import Progress
-    from timedrun.run.timed_run import TimedRun
+    from tests.one_rank import run_of
 
     def make(config: RunConfig | None = None, spec: BenchmarkSpec = SPEC, **options: Any) -> TimedRun:
-        return TimedRun(
-            config or _toy_config(),
-            spec,
-            ProcessGroup(0, 1, 0, torch.device("cpu")),
-            options.pop("log", None) or RunLog(tmp_path / "result_0.txt"),
-            platform="1xCPU-toy",
-            progress=Progress("toy", shown=False),
-            **options,
-        )
+        log = options.pop("log", None) or RunLog(tmp_path / "result_0.txt")
+        return run_of(config or _toy_config(), log, spec, **options)
+
+    return make
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    from timedrun.preflight.dry_run import SimulatedClock
+
+    return SimulatedClock()
+
+
+@pytest.fixture
+def timed(make_run: Callable[..., TimedRun], tmp_path: Path, clock: SimulatedClock) -> Callable[..., TimedRun]:
+    """Builds a run whose log and monotonic clock are the simulated one."""
+
+    def make(*arguments: Any, **options: Any) -> TimedRun:
+        log = options.pop("log", None) or RunLog(tmp_path / "result_0.txt", clock=clock)
+        return make_run(*arguments, log=log, monotonic=clock, **options)
 
     return make
 

@@ -1,4 +1,4 @@
-"""The `timedrun` command in a process: exit codes, equal results under all launchers, stop and resume, no leftovers."""
+"""The `timedrun` command: exit codes, equal results under all launchers, several runs, mistakes on the command line."""
 
 import json
 import os
@@ -6,12 +6,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
-import psutil
 import pytest
 
 import timedrun as package
@@ -19,14 +16,11 @@ from judging.ground.errors import ExitCode
 from mlevents import keys, record
 from mlevents.record import RunRecord
 from mlevents.runlog import RunLog
-from tests.forked_python import environment_of
-from tests.timedrun.distributed.launched_ranks import alive, until
 from timedrun.commands.parser import VERBS
-from timedrun.run import launch
 
-SMOKE = ["image_classification", "smoke", "--data", "synthetic"]
-LONG = [*SMOKE, "--schedule.epochs", "6", "--evaluation.target", "0.99"]
-LONGER = [*SMOKE, "--schedule.epochs", "4000", "--evaluation.target", "0.99"]
+RUN = "run image_classification smoke --data synthetic"
+SMOKE = RUN.split()[1:]
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -52,41 +46,47 @@ def course(run: RunRecord) -> list[object]:
     ]
 
 
-def test_the_bare_command_prints_all_verbs_by_purpose_and_fails(answered):
-    out, said = answered(code=2)
+def test_the_bare_command_prints_all_verbs_by_purpose_six_of_them_first_and_fails(answered, printed):
+    out, errors = answered(code=2)
     assert not out
     for group, verbs in VERBS.items():
-        assert f"\n{group.lower()}:\n" in said
-        assert all(f"\n  {verb} " in said for verb in verbs)
-
-
-def test_the_help_begins_with_six_verbs_and_says_which_of_those_alike_to_use(printed, refused):
+        assert f"\n{group.lower()}:\n" in errors
+        assert all(f"\n  {verb} " in errors for verb in verbs)
     assert list(next(iter(VERBS.values()))) == ["run", "race", "check", "report", "show", "doctor"]
-    assert "\n  use run if you time one config, race if" in refused()
-    said = printed("sweep", "--help")
-    assert "use run if" in said and "use report if" not in said
+    assert "\n  use run if you time one config, race if" in errors
+    out = printed("sweep", "--help")
+    assert "use run if" in out and "use report if" not in out
 
 
 @pytest.mark.parametrize(
-    ("words", "near"),
+    ("arguments", "said"),
     [
-        ("rn image_classification baseline", "run"),
-        ("new benchmrk x", "benchmark"),
-        ("check --oficial x", "--official"),
-        ("run image_classification baseline --result x", "--results"),
-        ("race image_classification baseline --runz=3", "--runs"),
-        ("list fneweb", "language_model.fineweb"),
-        ("list gtp", "language_model.gpt"),
-        ("list resnet", "image_classification"),
+        ("rn image_classification baseline", "Did you mean run?"),
+        ("new benchmrk x", "Did you mean benchmark?"),
+        ("check --oficial x", "Did you mean --official?"),
+        ("run image_classification baseline --result x", "Did you mean --results?"),
+        ("race image_classification baseline --runz=3", "Did you mean --runs?"),
+        ("list fneweb", "Did you mean language_model.fineweb?"),
+        ("list gtp", "Did you mean language_model.gpt?"),
+        ("list resnet", "Did you mean image_classification?"),
+        ("run image_clasification baseline", "Did you mean image_classification"),
+        (f"{RUN} --optimizer.peek-lr 1", "--optimizer.peak-lr"),
+        ("auto image_classification --epochs=3", "there is no option --epochs: give --budget N"),
+        ("score . --csv x.csv", "there is no option --csv: give --json, which has the same values"),
+        (f"{RUN} --without ema", "there is no option --without: give CONFIG-METHOD, such as methods-blur"),
+        (f"{RUN} --launcher slurm", "there is no option --launcher: give --ranks N on each node"),
+        (
+            "bench step image_classification baseline --skip 3",
+            "`timedrun bench` ended: `timedrun profile",
+        ),
+        ("check nowhere", "nowhere does not exist"),
+        ("prepare image_classification --text x", "not prepared from text; leave out --text"),
+        ("score", "required"),
     ],
 )
-def test_a_misspelt_word_of_the_command_line_names_the_nearest(words, near, refused):
-    assert f"Did you mean {near}?" in " ".join(refused(*words.split()).split())
-
-
-def test_a_verb_that_ended_names_what_is_in_its_place(refused):
-    said = refused("bench", "step", "image_classification", "baseline", "--skip", 3)
-    assert "`timedrun bench` ended: `timedrun profile --interleaved` times steps" in said and "argument" not in said
+def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments, said, answered):
+    out, errors = answered(*arguments.split(), code=2)
+    assert said in re.sub(r"\s+", " ", errors + out)
 
 
 @pytest.mark.parametrize("option", ["-V", "--version"])
@@ -97,54 +97,26 @@ def test_the_version_is_that_of_the_package(option, printed):
 @pytest.mark.processes
 def test_every_way_to_start_a_run_gives_the_same_results_which_name_no_path_and_no_host(tmp_path):
     command, side = ("-m", "timedrun", "run", "image_classification"), tmp_path / "module" / "run_0"
-    for name, program, words in (
-        ("module", command, SMOKE[1:]),
-        ("script", ("image_classification/train.py",), SMOKE[1:]),
-        ("recorded config", command, [side / "config.json"]),
+    for name, program, words, like in (
+        ("module", command, SMOKE[1:], "module"),
+        ("script", ("image_classification/train.py",), SMOKE[1:], "module"),
+        ("recorded config", command, [side / "config.json"], "module"),
+        ("two ranks", command, [*SMOKE[1:], "--ranks", 2], "two ranks"),
+        ("torchrun", (*TORCHRUN, *command), SMOKE[1:], "two ranks"),
     ):
         done = timedrun(*words, "--results", tmp_path / name, program=program)
         assert done.returncode == 0, done.stderr
         assert "target reached" in done.stdout
-        assert course(result(tmp_path / name)) == course(result(tmp_path / "module"))
+        run = result(tmp_path / name)
+        assert course(run) == course(result(tmp_path / like)) and len(run.all(keys.RUN_START)) == 1
+        assert len(run.all(keys.MACHINE_LOAD)) == len(run.all(keys.EVAL_ACCURACY))
+        assert all("nodes" not in event.metadata for event in run.all(keys.MACHINE_LOAD))  # of one machine
     files = {"config.json", "system.json", "environment.txt", "provenance.json"}
     assert {path.name for path in side.iterdir()} == files
     everything = "".join(path.read_text() for path in [*side.iterdir(), tmp_path / "module" / "result_0.txt"])
     for place in (str(tmp_path), str(Path.cwd()), str(Path.home()) + "/"):
         assert place not in everything
     assert not re.search(rf"\b{re.escape(os.uname().nodename)}\b", everything)  # a package's name may hold a short one
-
-
-@pytest.mark.processes
-def test_two_ranks_give_the_same_results_under_timedruns_wrapper_and_torchrun(tmp_path):
-    own = timedrun("run", *SMOKE, "--ranks", 2, "--results", tmp_path / "own")
-    assert own.returncode == 0, own.stderr
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "timedrun")
-    theirs = timedrun("run", *SMOKE, "--results", tmp_path / "theirs", program=launcher)
-    assert theirs.returncode == 0, theirs.stderr
-    assert course(result(tmp_path / "own")) == course(result(tmp_path / "theirs"))
-    run = result(tmp_path / "own")
-    assert len(run.all(keys.RUN_START)) == 1
-    assert len(run.all(keys.MACHINE_LOAD)) == len(run.all(keys.EVAL_ACCURACY))
-    assert all("nodes" not in event.metadata for event in run.all(keys.MACHINE_LOAD))  # both ranks are on one machine
-
-
-@pytest.mark.processes
-@pytest.mark.timeout(300)  # three runs, each with the usual limit
-def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(tmp_path):
-    whole = timedrun("run", *LONG, "--ranks", 2, "--results", tmp_path / "whole")
-    assert whole.returncode == 3, whole.stderr
-    folder = tmp_path / "stopped"
-    with started(folder, "--schedule.epochs", 6) as process:
-        until(lambda: trains(folder), 60)
-        process.send_signal(signal.SIGHUP)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 75, errors
-    assert result(folder).status == keys.ABORTED
-    resumed = timedrun("run", *LONG, "--ranks", 2, "--results", folder, "--resume")
-    assert resumed.returncode == 3, resumed.stderr
-    qualities = [[point.value for point in result(tmp_path / name).quality] for name in ("whole", "stopped")]
-    assert qualities[0] == qualities[1]
-    assert len(qualities[0]) == 6
 
 
 @pytest.mark.processes
@@ -190,90 +162,6 @@ def test_a_signal_between_two_of_several_runs_ends_them_with_its_code(ended, cod
     assert "0 of 1 runs reached the target; 2 not started" in said
 
 
-@contextmanager
-def started(folder: Path, *arguments: object, launcher: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
-    """`timedrun run` with two ranks in a process group of its own, which is killed afterwards."""
-    start = ["-m", *(launcher or ("timedrun",)), "run", *LONGER, *(() if launcher else ("--ranks", "2"))]
-    command = [sys.executable, *start, "--results", str(folder)]
-    process = subprocess.Popen(
-        [*command, *map(str, arguments)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        ranks = family(process)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        for rank in ranks:
-            with suppress(psutil.NoSuchProcess):
-                rank.kill()
-        process.wait()
-
-
-def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Return the running descendants of a process."""
-    try:
-        return psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def ranks_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
-    ranks = {}
-    for rank in family(process):
-        with suppress(psutil.NoSuchProcess):
-            ranks[environment_of(rank).get("RANK", "")] = rank
-    return ranks
-
-
-def trains(folder: Path) -> bool:
-    return (folder / "result_0.txt").exists() and bool(result(folder).all(keys.EVAL_ACCURACY))
-
-
-@pytest.mark.processes
-def test_sigterm_to_one_rank_stops_all_at_the_same_step(tmp_path):
-    with started(tmp_path) as process:
-        until(lambda: trains(tmp_path), 60)
-        ranks_of(process)["1"].send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 75, errors
-        steps = [{path.name for path in (tmp_path / "run_0" / "checkpoint").glob(f"rank_{r}/*.pt")} for r in (0, 1)]
-        assert len(steps[0]) == 1 and steps[0] == steps[1]
-
-
-@pytest.mark.processes
-def test_a_second_signal_ends_a_run_at_once_with_a_whole_log_and_leaves_no_process(tmp_path):
-    with started(tmp_path) as process:
-        until(lambda: trains(tmp_path), 60)
-        ranks = family(process)
-        # Suspended, it gets both before the first can stop the run.
-        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
-            process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
-        assert process.returncode == 130, errors
-        assert "run aborted: ended by a second signal" in errors
-        stopped = result(tmp_path).stopped
-        assert stopped is not None and stopped.metadata["reason"] == "ended by a second signal"
-        until(lambda: not any(map(alive, ranks)), 5)
-
-
-TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "-m", "timedrun")
-
-
-@pytest.mark.processes
-def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_torchrun(tmp_path):
-    with started(tmp_path, "--checkpoint-minutes", 0.0001, launcher=TORCHRUN) as process:
-        until(lambda: launch.common_step(tmp_path / "run_0" / "checkpoint", range(2)), 60)
-        (tmp_path / "run_1").mkdir()  # a second launch
-        ranks_of(process)["1"].kill()
-        until(lambda: result(tmp_path).all(keys.RESUMED), 60)
-        ranks = family(process)
-        process.kill()
-        until(lambda: not any(map(alive, ranks)), 5)
-    assert not list(tmp_path.glob("result_[1-9].txt"))
-    assert "run aborted; resume with --resume" in (tmp_path / "run_0" / "interrupted_1.txt").read_text()
-
-
 @pytest.mark.parametrize(("status", "results"), [(keys.SUCCESS, 1), (keys.ABORTED, 2)])
 def test_a_restart_by_torchrun_is_not_spent_on_a_refusal(status, results, tmp_path, monkeypatch, printed):
     log = RunLog(tmp_path / "result_0.txt")
@@ -301,25 +189,6 @@ def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path, refused):
     assert "not a percentage" in errors and "result_3.txt exists" in errors
     assert (tmp_path / "result_3.txt").read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir()] == ["result_3.txt"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["run", "image_clasification", "baseline"], "Did you mean image_classification"),
-        (["run", *SMOKE, "--optimizer.peek-lr", "1"], "--optimizer.peak-lr"),
-        (["auto", "image_classification", "--epochs=3"], "there is no option --epochs: give --budget N"),
-        (["score", ".", "--csv", "x.csv"], "there is no option --csv: give --json, which has the same values"),
-        (["run", *SMOKE, "--without", "ema"], "there is no option --without: give CONFIG-METHOD, such as methods-blur"),
-        (["run", *SMOKE, "--launcher", "slurm"], "there is no option --launcher: give --ranks N on each node"),
-        (["check", "nowhere"], "nowhere does not exist"),
-        (["prepare", "image_classification", "--text", "x"], "not prepared from text; leave out --text"),
-        (["score"], "required"),
-    ],
-)
-def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments, words, answered):
-    out, errors = answered(*arguments, code=2)
-    assert words in re.sub(r"\s+", " ", errors + out)
 
 
 def test_a_setting_beside_a_mistake_is_not_called_unknown(refused):

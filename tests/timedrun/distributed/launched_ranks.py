@@ -27,8 +27,6 @@ def begin():
 def refuse(words, code=1):
     report("error", code=code, words=words)
     os._exit(code)
-def suspend():
-    os.kill(os.getpid(), signal.SIGSTOP)
 def die(number=signal.SIGKILL):
     os.kill(os.getpid(), number)
 def interrupt(number=signal.SIGTERM):

@@ -1,6 +1,10 @@
-"""DistributedDataParallel as a run sets it up: gradients in its buckets, of a size that lets communication overlap."""
+"""A process group: buckets that let communication overlap, equal configurations, and collectives that are right, which
+are simulated here."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,9 +13,15 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from image_classification.model import RESNET50, RESNET101, build_model
+from judging.ground.errors import ExitCode
 from language_model.encoder import Bert
 from language_model.settings import BERT_LARGE
+from tests.timedrun.distributed.thread_ranks import CPU, on_all
+from timedrun.distributed.collectives_check import WrongCollective, check_collectives, part
+from timedrun.distributed.config_consistency import ConfigMismatch, require
 from timedrun.distributed.process_group import ProcessGroup, bucket_megabytes
+from timedrun.provenance import source
+from timedrun.run.origin import values_to_compare
 
 
 @pytest.fixture
@@ -41,3 +51,78 @@ def test_a_bucket_has_a_quarter_of_the_gradients_within_bounds():
     assert bucket_megabytes(bert) == 100  # of 1,279
     resnet101.requires_grad_(False)
     assert bucket_megabytes(resnet101) == 25
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("sum", "the sum of 1027 int64 numbers is wrong"),
+        ("gather", "all-gather of 1027 int64 numbers has wrong parts of ranks 0"),
+        ("broadcast", "the broadcast of 1027 int64 numbers from rank 0 is wrong"),
+    ],
+)
+def test_a_wrong_collective_is_named_with_its_ranks(wrong, message, monkeypatch):
+    class SecondOfTwo(ProcessGroup):
+        """Rank 1 of simulated collectives."""
+
+        def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
+            zero, one = (part(rank, len(values), values.dtype, CPU) for rank in (0, 1))
+            return values.copy_(zero + one + (wrong == "sum"))
+
+        def all_gather(self, value: Any) -> list[Any]:
+            return [[], value]
+
+    def broadcast(buffer: torch.Tensor, src: int, name: str = "broadcast") -> None:
+        buffer.copy_(part(src, len(buffer), buffer.dtype, CPU) + (src == 0 and wrong == name))
+
+    def all_gather(tensors: list[torch.Tensor], own: torch.Tensor) -> None:
+        for rank, tensor in enumerate(tensors):
+            broadcast(tensor, rank, "gather")
+
+    monkeypatch.setattr(dist, "all_gather", all_gather)
+    monkeypatch.setattr(dist, "broadcast", broadcast)
+    with pytest.raises(WrongCollective) as raised:
+        check_collectives(SecondOfTwo(1, 2, 1, CPU))
+    assert f"not started: rank 1: {message}; rank 1: {message.replace('int64', 'float32')}. The" in str(raised.value)
+
+
+def test_the_numbers_of_two_thousand_ranks_still_sum_exactly_in_float32():
+    parts = torch.stack([part(rank, 1027, torch.int64, CPU) for rank in range(2000)])
+    assert torch.equal(parts.float().sum(0).long(), parts.sum(0))
+    assert len(parts[:97].unique(dim=0)) == 97  # those of other ranks would be noticed
+
+
+def differences(*given: dict[str, object]) -> list[str]:
+    """The lines of the error that all ranks raise alike."""
+    errors = on_all(len(given), lambda ranks: require(ranks, given[ranks.rank]))
+    assert all(isinstance(error, ConfigMismatch) and error.exit_code == ExitCode.USAGE for error in errors)
+    (text,) = {str(error) for error in errors}
+    return sorted(text.splitlines()[1:-1])
+
+
+def test_each_setting_that_differs_is_named_with_its_ranks(toy_config):
+    other = toy_config(seed=7)
+    other = replace(other, optimizer=replace(other.optimizer, peak_lr=0.25))
+    first = values_to_compare(toy_config(seed=1), Path(), {"--resume": False})
+    last = values_to_compare(other, Path(), {"--resume": True})
+    assert on_all(2, lambda ranks: require(ranks, dict(first))) == [None, None]
+    assert differences(first, first, first, last) == [
+        "  - --resume: false on ranks 0-2, true on rank 3",
+        "  - optimizer.peak_lr: 0.1 on ranks 0-2, 0.25 on rank 3",
+        "  - seed: 1 on ranks 0-2, 7 on rank 3",
+    ]
+    assert differences({"a": 1}, {}, {"a": 1}) == ["  - a: 1 on ranks 0, 2, nothing on rank 1"]
+
+
+def test_versions_and_source_are_compared(toy_config, monkeypatch):
+    compared = []
+    for torch_version, commit, dirty in (("1.0", "abc", False), ("2.0", "def", True)):
+        state = {"commit": commit, "dirty": dirty}
+        monkeypatch.setattr(torch, "__version__", torch_version)
+        monkeypatch.setattr(source, "provenance", lambda root, state=state: state)
+        compared.append(values_to_compare(toy_config(), Path(), {}))
+    assert differences(*compared) == [
+        '  - source commit: "abc" on rank 0, "def" on rank 1',
+        "  - source dirty: false on rank 0, true on rank 1",
+        '  - torch: "1.0" on rank 0, "2.0" on rank 1',
+    ]

@@ -14,7 +14,6 @@ from timedrun.distributed import stall_detector
 from timedrun.distributed.process_times import thread_times
 from timedrun.distributed.stall_detector import ACTIVE_SHARE, ActivityProbe, ThreadActivity, busiest_share
 
-pytestmark = pytest.mark.timeout(60)
 COLLECTIVE: dict[str, Any] = {"__name__": "torch.distributed.fake"}
 exec("def wait(lock):\n    lock.acquire(True, 30)", COLLECTIVE)
 WORKER, IDLE = Path("worker"), Path("idle")

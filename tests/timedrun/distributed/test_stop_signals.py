@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from judging.ground.errors import ExitCode
-from timedrun.distributed.stop_signals import ABORT, ABORTED, STOPPING, ShutdownRequest, asked_twice
+from timedrun.distributed.stop_signals import ABORT, ABORTED, STOPPING, ShutdownRequest
 
 Aborts = list[tuple[str, ExitCode]]
 
@@ -30,53 +30,40 @@ def test_each_signal_asks_a_run_to_stop_but_sighup_if_nohup_ignores_it(number, i
         signal.signal(number, original)
 
 
-@pytest.mark.parametrize(
-    ("received", "twice"),
-    [
-        ([signal.SIGTERM], False),
-        ([signal.SIGTERM, signal.SIGTERM], True),
-        ([signal.SIGINT, signal.SIGTERM], True),
-        ([signal.SIGHUP, signal.SIGHUP], False),
-        ([signal.SIGHUP, signal.SIGTERM, signal.SIGHUP], False),
-    ],
-)
-def test_a_closed_terminal_is_not_a_second_request(received, twice):
-    assert asked_twice(received) is twice
-
-
 @pytest.fixture
 def stop() -> ShutdownRequest:
     return ShutdownRequest()
 
 
-@pytest.fixture
+@pytest.fixture(params=[False])
 def aborts(stop: ShutdownRequest, request: pytest.FixtureRequest) -> Iterator[Aborts]:
     received: Aborts = []
-    stop.install(lambda *how: received.append(how), launched=getattr(request, "param", False), speaks=True)
+    stop.install(lambda *how: received.append(how), launched=request.param, speaks=True)
     yield received
     stop.uninstall()
 
 
 @pytest.mark.parametrize(
-    ("aborts", "before", "last"),
-    [(False, [signal.SIGINT], signal.SIGINT), (True, [signal.SIGTERM, signal.SIGTERM], ABORT)],
+    ("aborts", "received", "codes"),
+    [
+        (False, [(signal.SIGINT, 0.0), (signal.SIGINT, 0.0)], [ExitCode.INTERRUPTED]),
+        (False, [(signal.SIGINT, 0.0), (signal.SIGTERM, 0.0)], [ExitCode.TERMINATED]),
+        (False, [(signal.SIGTERM, 0.0), (signal.SIGTERM, 0.2)], [ExitCode.TERMINATED]),
+        (False, [(signal.SIGTERM, 0.0), (signal.SIGTERM, 0.01)], []),  # timeout(1) signals a process and its group
+        (False, [(signal.SIGHUP, 0.0), (signal.SIGHUP, 1.0)], []),  # of a closed terminal
+        (False, [(signal.SIGHUP, 0.0), (signal.SIGTERM, 1.0), (signal.SIGHUP, 2.0)], []),
+        (True, [(signal.SIGTERM, 0.0), (signal.SIGTERM, 1.0)], []),  # a rank, on its wrapper's word alone
+        (True, [(signal.SIGTERM, 0.0), (signal.SIGTERM, 1.0), (ABORT, 2.0)], [ExitCode.INTERRUPTED]),
+    ],
     indirect=["aborts"],
-    ids=["a second Ctrl-C", "a rank of the launcher on its word alone"],
 )
-def test_a_run_is_aborted_by(aborts, before, last):
-    for number in before:
+def test_a_second_request_aborts_a_run(aborts, received, codes, monkeypatch):
+    seconds = iter([9.0 + at for _, at in received])
+    monkeypatch.setattr("timedrun.distributed.stop_signals.time.monotonic", seconds.__next__)
+    for number, _ in received:
+        assert not aborts
         signal.raise_signal(number)
-    assert not aborts
-    signal.raise_signal(last)
-    assert aborts == [(ABORTED, ExitCode.INTERRUPTED)]
-
-
-@pytest.mark.parametrize(("seconds", "count"), [(0.01, 1), (0.2, 2)])
-def test_a_signal_that_timeout_sends_to_the_process_and_its_group_is_one_request(seconds, count, aborts, monkeypatch):
-    monkeypatch.setattr("timedrun.distributed.stop_signals.time.monotonic", iter([9.0, 9.0 + seconds]).__next__)
-    for _ in range(2):
-        signal.raise_signal(signal.SIGTERM)
-    assert len(aborts) == count - 1
+    assert aborts == [(ABORTED, code) for code in codes]
 
 
 @pytest.mark.parametrize("when", ["after this evaluation", ""])

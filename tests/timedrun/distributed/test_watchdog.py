@@ -6,18 +6,20 @@ from concurrent.futures import Future
 from typing import Any
 from unittest.mock import MagicMock
 
+import psutil
 import pytest
 import torch.distributed as dist
 
-from judging.ground.errors import DataError, ExitCode, NonFiniteLoss, UsageError
-from tests.timedrun.distributed.thread_ranks import CPU
-from timedrun.distributed.heartbeat_channel import Connection
+from judging.ground.errors import DataError, ExitCode, NonFiniteLoss, RankLost, UsageError
+from tests.timedrun.distributed.launched_ranks import until
+from tests.timedrun.distributed.thread_ranks import CPU, MEET_SECONDS, Meeting
+from timedrun.distributed.failure import RankStatus, find_stalled
+from timedrun.distributed.heartbeat_channel import Connection, connect
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.distributed.stall_detector import ThreadActivity
+from timedrun.distributed.stall_detector import State, ThreadActivity
 from timedrun.distributed.status_files import ABORTED, RESUME
 from timedrun.distributed.watchdog import STUCK, Watchdog
 
-pytestmark = pytest.mark.timeout(60)
 CUT = dist.DistError("[pair.cc:1] Connection closed by peer [10.0.0.7]:4711. GLHF")
 
 
@@ -86,17 +88,6 @@ def test_a_closed_connection_is_a_death_and_ends_blocked_ranks_after_their_grace
     assert run.ended == dict.fromkeys({0, 1, 2} - {dead}, (message, ExitCode.RANK_LOST))
 
 
-@pytest.mark.parametrize(("silent", "noticing"), [(1, 0), (0, 1)])
-def test_a_rank_without_a_heartbeat_is_lost_after_the_timeout(silent, noticing):
-    run = Run()
-    run.advance(2)
-    run.running.remove(silent)
-    run.advance(14)
-    assert run.message(noticing) == ""
-    run.advance(2)
-    assert run.message(noticing) == f"no heartbeat from rank {silent} for 15 s (last step 0){ABORTED}"
-
-
 def test_a_machine_that_was_suspended_raises_no_alarm():
     run = Run()
     run.advance(2)
@@ -146,19 +137,6 @@ def test_ranks_that_have_left_are_not_lost_however_long_the_others_run(first):
     assert (run.running, run.ended) == (set(), {})
 
 
-def test_an_idle_rank_that_another_waits_for_hangs_and_is_named_with_its_line():
-    run = Run()
-    run.watchdogs[1].at(5)
-    run.probes[0].sample.return_value = ThreadActivity("collective", 20.0, "train.py:3 (step)")
-    run.probes[1].sample.return_value = ThreadActivity("own", 16.0, "data.py:7 (read)")
-    run.advance(3)
-    assert run.watchdogs[0].failure is None  # activities are sampled after three intervals without a step
-    assert run.probes[1].reset.call_count == 1
-    run.advance(6)
-    message = f"rank 1 hung after step 5 at data.py:7 (read): idle for 16 s while rank 0 waits for it{ABORTED}"
-    assert run.ended == dict.fromkeys((0, 1), (message, ExitCode.RANK_LOST))
-
-
 def test_rank_0_of_many_looks_at_all_of_them_seldom_enough_to_leave_the_core_to_the_training(monkeypatch):
     watchdog, slept, looks = Run(1).watchdogs[0], [], iter([False, False, True])
     monkeypatch.setattr(watchdog, "_connections", dict.fromkeys(range(1, 4096)))
@@ -172,3 +150,84 @@ def test_rank_0_of_many_looks_at_all_of_them_seldom_enough_to_leave_the_core_to_
 def test_an_invalid_number_of_seconds_is_refused(text):
     with pytest.raises(UsageError, match="TIMEDRUN_STUCK_SECONDS"):
         Watchdog(ProcessGroup(0, 2, 0, CPU), lambda *end: None, environment={STUCK: text})
+
+
+IDLE, BUSY = 15.0, 1200.0
+Activity = tuple[State, float] | None
+
+
+def found(activities: list[Activity]) -> str:
+    """The message on ranks with these states and idle seconds; None: its steps advance."""
+    running = {
+        rank: RankStatus(
+            step=3, activity=ThreadActivity(*activity, where=f"train.py:{rank} (step)") if activity else None
+        )
+        for rank, activity in enumerate(activities)
+    }
+    failure = find_stalled(running, 4, IDLE, BUSY)
+    assert failure is None or failure.exit_code == ExitCode.RANK_LOST
+    return failure.message if failure else ""
+
+
+@pytest.mark.parametrize(
+    ("activities", "ranks", "why"),
+    [
+        ([("collective", 16), ("own", 16), ("device", 20)], [1], "idle for 16 s while ranks 0, 2 wait for it"),
+        ([("collective", 16), ("own", 17), ("own", 18)], [1, 2], "idle for 16 s while rank 0 waits for it"),
+        ([("collective", 1201), ("own", 0)], [1], "rank 0 waiting for it for 1201 s"),  # whatever it works on
+        ([("collective", 1201), ("collective", 1300)], [0, 1], "in a collective for 1300 s, like all ranks"),
+    ],
+)
+def test_the_ranks_that_others_wait_for_hang(activities, ranks, why):
+    parts = [f"rank {rank} hung after step 4 at train.py:{rank} (step): {why}" for rank in ranks]
+    assert found(activities) == "; ".join([*parts, "run aborted"])
+    many = found([("collective", 16), *[("own", 16)] * 6])
+    assert "rank 4 hung" in many and "rank 5" not in many and "; and 2 more ranks; run aborted" in many
+
+
+@pytest.mark.parametrize(
+    "activities",
+    [
+        [("own", 900.0), ("own", 900.0)],  # all evaluate, wait for data, or end
+        [("collective", 900.0), ("own", 0.0)],  # compiles, computes, reads or writes
+        [("collective", 900.0), ("own", 900.0), ("own", 0.0)],  # waits for the lock of one that compiles
+        [("collective", 900.0), ("own", 14.0)],
+        [("collective", 14.0), ("own", 900.0)],
+        [("collective", 900.0), None],  # its steps advance
+        [("device", 9000.0), ("device", 9000.0)],  # an evaluation on GPUs
+        [("collective", 900.0), ("collective", 900.0)],  # left to `BUSY`
+    ],
+)
+def test_a_phase_that_may_take_long_is_not_a_hang(activities):
+    assert found(activities) == ""
+
+
+def test_only_a_process_with_the_secret_is_accepted():
+    accepted: dict[int, Connection] = {}
+    meeting = Meeting(2)
+    first, second = meeting.ranks()
+    hub = threading.Thread(target=lambda: accepted.update(connect(first)), daemon=True)
+    hub.start()
+    port = meeting.given.result(MEET_SECONDS)[0]
+    sockets = [opened for opened in psutil.Process().net_connections("tcp") if opened.status == psutil.CONN_LISTEN]
+    assert {opened.laddr.ip for opened in sockets if opened.laddr.port == port} == {"127.0.0.1"}
+    for hello in (b"0" * 32 + b" 00000001", b"GET / HTTP/1.1\r\n\r\n", b"7\n"):
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(hello)
+            stranger.settimeout(20)
+            assert stranger.recv(1) == b""
+    mine = connect(second)[0]
+    hub.join(20)
+    mine.send({"step": 3})
+    until(lambda: accepted[1].receive() == [{"step": 3}])
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_ranks_that_do_not_reach_each_other_are_named(monkeypatch):
+    meeting = Meeting(3)
+    with pytest.raises(RankLost, match="no heartbeat connection from ranks 1-2 within 0 s"):
+        connect(meeting.ranks()[0], timeout_seconds=0.2)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")  # where nobody listens any more
+    with pytest.raises(RankLost, match="rank 1 cannot reach rank 0 at 127.0.0.1, port"):
+        connect(meeting.ranks()[1], timeout_seconds=5)

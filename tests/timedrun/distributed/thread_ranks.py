@@ -19,8 +19,6 @@ class Meeting:
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
-        self.gathered = 0
-        """Number of gathers."""
         self.given: Future[Any] = Future()
         """The value that rank 0 broadcast; one per meeting."""
         self.values: list[Any] = [None] * world_size
@@ -39,8 +37,6 @@ class ThreadRanks(ProcessGroup):
 
     def all_gather(self, value: Any) -> list[Any]:
         self.meeting.values[self.rank] = value
-        if self.is_first:
-            self.meeting.gathered += 1
         self.meeting.barrier.wait()
         found = list(self.meeting.values)
         self.meeting.barrier.wait()

@@ -27,6 +27,7 @@ BERT = replace(
     architecture=replace(topics_baseline().architecture, layers=2),
     global_batch=32,
 )
+IMAGES = replace(cifar10_methods(), precision="fp32")
 
 
 def allocated(step: Callable[[], Any], path: Path) -> int:
@@ -65,7 +66,7 @@ def measured(build_step: BuildStep, config: RunConfig, micro: int, path: Path) -
         (build_bert, BERT, 4, 0.001),
         (build_bert, replace(BERT, precision="bf16", speed=replace(CPU_SPEED_UPS, attention="eager")), 4, 0.001),
         (build_gpt, shakespeare_modern(), 4, 0.001),
-        (build_images, replace(cifar10_methods(), precision="bf16"), 16, 0.1),  # oneDNN's workspaces are in no tensor
+        (build_images, replace(IMAGES, precision="bf16"), 16, 0.1),  # oneDNN's workspaces are in no tensor
     ],
     ids=["bert", "eager bert in bf16", "gpt", "images in bf16"],
 )
@@ -79,12 +80,7 @@ def test_gradients_and_activations_are_those_of_a_real_step(build_step, config, 
 
 
 @pytest.mark.parametrize(
-    ("build_step", "config"),
-    [
-        (build_bert, BERT),
-        (build_gpt, shakespeare_modern()),
-        (build_images, replace(cifar10_methods(), precision="fp32")),
-    ],
+    ("build_step", "config"), [(build_bert, BERT), (build_gpt, shakespeare_modern()), (build_images, IMAGES)]
 )
 def test_an_evaluation_takes_what_a_real_one_does(build_step, config, tmp_path):
     model, loss_of, _ = build_step(config)

@@ -14,7 +14,7 @@ import pytest
 from judging.comparison import answers
 from judging.comparison.tradeoff import compare_curves
 from judging.ground.errors import UsageError
-from judging.pages import plot_tradeoff, tradeoff_table
+from judging.pages import plot, plot_tradeoff, tradeoff_table
 from mlevents.record import read
 from mlevents.summary import summarize
 from tests.judging.conftest import log_loads
@@ -180,7 +180,7 @@ def test_seeds_on_both_sides_of_the_baselines_shortest_run_are_each_compared(swe
 
 def test_every_curve_of_a_small_sweep_is_in_colour_and_in_the_legend(sweep, tmp_path, monkeypatch):
     drawn: list[Any] = []
-    monkeypatch.setattr(plot_tradeoff, "_save", lambda figure, out: drawn.append(figure))
+    monkeypatch.setattr(plot, "_save", lambda figure, out: drawn.append(figure))
     sweep(bad=runs(slower=1.5))
     plot_tradeoff.plot_tradeoff(compared(curves_at([tmp_path])), tmp_path / "x.png")
     axes = drawn[0].axes[0]

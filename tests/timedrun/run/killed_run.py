@@ -3,7 +3,8 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from torch import nn
 from mlevents import record
 from mlevents.record import RunRecord
 from mlevents.runlog import RunLog
-from timedrun.benchmark import EVERYTHING, BenchmarkSpec
+from tests.one_rank import ALONE
+from tests.timedrun.conftest import SPEC
 from timedrun.config import RunConfig
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import EMA, stack
 from timedrun.run.checkpoint_manager import CheckpointManager, discard_newer, newest_on_all
 from timedrun.run.run_info import RunInfo
@@ -25,12 +26,9 @@ from timedrun.run.timed_run import TimedRun
 
 MakeRun = Callable[..., TimedRun]
 MakeConfig = Callable[..., RunConfig]
-ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 STEPS = 3
 """An epoch."""
-IN_SAMPLES = BenchmarkSpec(
-    title="test", mlperf_benchmark="bert", ruleset="2.1.0", default_data="toy", supports=EVERYTHING
-)
+IN_SAMPLES = replace(SPEC, mlperf_benchmark="bert", ruleset="2.1.0")
 
 
 def train(
@@ -81,11 +79,21 @@ class Killed(BaseException):
 
 class Program:
     """A training program in the shape of a benchmark's, whose every number depends on all that came before: dropout,
-    batch norm, momentum, a moving average of weights that is what is evaluated."""
+    batch norm, momentum, a moving average of weights that is what is evaluated.
 
-    warm_up_steps = 1
+    before_step: called with the steps that the run has done. in_step: called in each step, of the warm-up, too.
+    qualities: of the evaluations, in place of the model's.
+    """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        before_step: Callable[[int], object] = lambda done: None,
+        in_step: Callable[[], object] = lambda: None,
+        qualities: Iterable[float] | None = None,
+        warm_up_steps: int = 1,
+    ) -> None:
+        self.before_step, self.in_step, self.warm_up_steps = before_step, in_step, warm_up_steps
+        self.qualities = iter(qualities) if qualities is not None else None
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
@@ -93,6 +101,7 @@ class Program:
 
     def step(self, inputs: torch.Tensor) -> torch.Tensor:
         self.model.train()
+        self.in_step()
         loss = self.model(inputs).square().mean()
         loss.backward()
         self.optimizer.step()
@@ -103,18 +112,22 @@ class Program:
         return torch.randn(4, 4, generator=torch.Generator().manual_seed(number))
 
     def quality(self, is_last: bool) -> float:
+        if self.qualities is not None:
+            return next(self.qualities)
         with self.methods.evaluation(self.model), torch.no_grad():
             value = float(self.model.eval()(self.batch(999)).sigmoid().mean())
         return 0.9 + value / 10 if is_last else value / 2
 
     def train(self, run: TimedRun) -> None:
         run.track(model=self.model, optimizer=self.optimizer, methods=self.methods)
-        run.warm_up(self.step, [self.batch(1)] * self.warm_up_steps)
+        if self.warm_up_steps:
+            run.warm_up(self.step, [self.batch(1)] * self.warm_up_steps)
         total = 4 * STEPS * 4 if run.spec.unit == "samples" else 4
         take = partial(self.take, run)
         train(run, total, lambda last: self.quality(last == total), steps=STEPS, take=take)
 
     def take(self, run: TimedRun, number: int) -> None:
+        self.before_step(run.position.step)
         self.methods.before_step(self.model, run.position.step, 0.0)
         loss = self.step(self.batch(number))
         self.methods.after_step(self.model)
@@ -125,10 +138,10 @@ class Program:
         return self.model.state_dict() | {f"momentum {index}": state["momentum_buffer"] for index, state in momenta}
 
 
-def finished(run: TimedRun, program: Program | None = None, **options: Any) -> RunRecord:
+def finished(run: TimedRun, program: Program | None = None) -> RunRecord:
     """Train to the end; return the log."""
     with run:
-        (program or Program()).train(run, **options)
+        (program or Program()).train(run)
     return record.read(run.log.path)
 
 

@@ -1,22 +1,27 @@
-"""A step's checkpoint counts only where every rank has it whole, and what is not whole is never counted on."""
+"""A step's checkpoint counts only where every rank has it whole, and what is not whole is never counted on. What ranks
+hold alike is found bit for bit, and put back where it was."""
 
 import os
 import shutil
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
+from torch import nn
 
 from judging.ground import atomic_file
 from judging.ground.errors import TimedrunError
 from tests.timedrun.distributed.thread_ranks import on_all
 from tests.timedrun.run.killed_run import ALONE
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.run import checkpoint_file
+from timedrun.run import checkpoint_file, checkpoint_manager, replicated_state
 from timedrun.run.checkpoint_manager import CheckpointManager, checkpoint_path, discard_newer, newest_on_all, steps_in
+from timedrun.run.replicated_state import checksums, merge, split
 
 
 def about(step: int, rank: int) -> dict[str, Any]:
@@ -76,35 +81,6 @@ def test_each_rank_keeps_the_newest_two_and_equal_tensors_are_saved_once(tmp_pat
         assert own["state"]["own"][0][0] == rank
 
 
-def test_each_node_has_the_replicated_state_on_its_own_disk(tmp_path):
-    def on_node(ranks: ProcessGroup) -> Any:
-        ranks = replace(ranks, local_rank=ranks.rank % 2)
-        folder = tmp_path / f"node_{ranks.rank // 2}"
-        saved = CheckpointManager(folder, ranks, 0.0, lambda: 0.0)
-        assert saved.save(10, partial(state, 10, ranks.rank), partial(about, 10, ranks.rank)) is None
-        return newest_on_all(folder, ranks)["state"]["weights"].tolist()
-
-    assert on_all(4, on_node) == [[10.0] * 1000] * 4
-    assert sorted(os.listdir(tmp_path / "node_0")) == ["rank_0", "rank_1", "replicated_0"]
-    assert sorted(os.listdir(tmp_path / "node_1")) == ["rank_2", "rank_3", "replicated_2"]
-
-
-@pytest.mark.parametrize("fault", ["absent", "damaged", "of another run", "of another step", "of other tensors"])
-def test_no_replicated_state_skips_the_step(tmp_path, fault, capsys):
-    save_all(tmp_path, [10, 20])
-    path = checkpoint_path(tmp_path / "replicated_0", 20)
-    saved = checkpoint_file.load(path)
-    changes = {"of another run": {"run": "b2"}, "of another step": {"step": 10}, "of other tensors": {"tensors": {}}}
-    if fault == "absent":
-        path.unlink()
-    elif fault == "damaged":
-        damage(path)
-    else:
-        checkpoint_file.save(path, saved | changes[fault])
-    assert newest(tmp_path) == [(10, 0), (10, 1)]
-    assert capsys.readouterr().err.count("after step 20 is missing or damaged; the step was not used") == 2
-
-
 @pytest.mark.parametrize("when", ["before the file has its name", "after that"])
 def test_the_old_stay_until_the_new_is_everywhere(tmp_path, monkeypatch, when):
     save_all(tmp_path, [10, 20])
@@ -125,13 +101,43 @@ def test_the_old_stay_until_the_new_is_everywhere(tmp_path, monkeypatch, when):
     assert newest(tmp_path) == [(20, 0), (20, 1)]
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_a_step_that_one_rank_lacks_or_has_damaged_is_passed_over_on_all(tmp_path, world_size, capsys):
-    save_all(tmp_path, [10, 20], world_size)
-    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))  # the others were killed before
-    damage(checkpoint_path(tmp_path / "rank_1", 20))
-    assert newest(tmp_path, world_size) == [(10, rank) for rank in range(world_size)]
-    assert "step_00000020.pt" in capsys.readouterr().err
+def replicated(folder: Path, **changes: Any) -> None:
+    path = checkpoint_path(folder / "replicated_0", 20)
+    checkpoint_file.save(path, checkpoint_file.load(path) | changes)
+
+
+def rank_0(folder: Path, step: int, content: dict[str, Any]) -> None:
+    checkpoint_file.save(checkpoint_path(folder / "rank_0", step), content)
+
+
+NOT_USED = "after step 20 is missing or damaged; the step was not used"
+FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "replicated state absent": (lambda at: checkpoint_path(at / "replicated_0", 20).unlink(), NOT_USED),
+    "replicated state damaged": (lambda at: damage(checkpoint_path(at / "replicated_0", 20)), NOT_USED),
+    "replicated state of another run": (lambda at: replicated(at, run="b2"), NOT_USED),
+    "replicated state of another step": (lambda at: replicated(at, step=10), NOT_USED),
+    "replicated state of other tensors": (lambda at: replicated(at, tensors={}), NOT_USED),
+    "one rank's damaged": (lambda at: damage(checkpoint_path(at / "rank_1", 20)), "step_00000020.pt"),
+    "one rank's absent": (lambda at: checkpoint_path(at / "rank_1", 20).unlink(), ""),
+    "no step": (lambda at: rank_0(at, 20, {"position": 20}), "step_00000020.pt does not name its run and step"),
+    "another step": (
+        lambda at: rank_0(at, 20, content(40, 0)),
+        "step_00000020.pt holds the state after step 40, contrary to its name",
+    ),
+    "another rank": (
+        lambda at: shutil.copy(checkpoint_path(at / "rank_0", 20), checkpoint_path(at / "rank_1", 20)),
+        "step_00000020.pt is of rank 0, in the folder of rank 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_step_that_one_rank_lacks_or_has_damaged_is_passed_over_on_all(tmp_path, fault, capsys):
+    save_all(tmp_path, [10, 20], 3)
+    spoil, words = FAULTS[fault]
+    spoil(tmp_path)
+    assert newest(tmp_path, 3) == [(10, rank) for rank in range(3)]
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("has", [(), (0,), (1,)])
@@ -140,20 +146,6 @@ def test_without_a_common_step_every_rank_raises(tmp_path, has):
         checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", 10), content(10, rank))
     for error in newest(tmp_path):
         assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
-
-
-def test_a_file_of_another_or_no_step_or_rank_is_skipped(tmp_path, capsys):
-    save_all(tmp_path, [10, 20, 30])
-    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 40), {"position": 40})
-    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(40, 0))
-    shutil.copy(checkpoint_path(tmp_path / "rank_0", 20), checkpoint_path(tmp_path / "rank_1", 20))
-    save_all(tmp_path / "older", [10])
-    shutil.copytree(tmp_path / "older", tmp_path, dirs_exist_ok=True)
-    assert newest(tmp_path) == [(10, 0), (10, 1)]
-    warned = capsys.readouterr().err
-    assert "step_00000040.pt does not name its run and step" in warned
-    assert "step_00000030.pt holds the state after step 40, contrary to its name" in warned
-    assert "step_00000020.pt is of rank 0, in the folder of rank 1" in warned
 
 
 @pytest.mark.parametrize("alien", [0, 1])
@@ -170,16 +162,9 @@ def test_a_checkpoint_of_another_run_is_refused_on_all_ranks_and_nothing_is_chan
 
 def test_an_old_file_that_cannot_be_removed_ends_no_run(tmp_path, monkeypatch):
     save_all(tmp_path, [10, 20])
-
-    unlink = Path.unlink
-
-    def busy(path: Path, missing_ok: bool = False) -> None:
-        if path.suffix == ".pt":
-            raise OSError(16, "Device or resource busy")
-        unlink(path, missing_ok)
-
-    monkeypatch.setattr(Path, "unlink", busy)
-    assert save_all(tmp_path, [30]) == [[None]] * 2
+    busy = MagicMock(side_effect=OSError(16, "Device or resource busy"))
+    monkeypatch.setattr(checkpoint_manager, "discard", busy)
+    assert save_all(tmp_path, [30]) == [[None]] * 2 and busy.called
     assert newest(tmp_path) == [(30, 0), (30, 1)]
 
 
@@ -221,3 +206,52 @@ def test_checkpoints_after_the_resumed_step_and_then_the_drafts_of_a_killed_writ
     (tmp_path / "rank_0" / "step_00000020.pt.draft").write_bytes(b"half")
     save_all(tmp_path, [20])
     assert sorted(os.listdir(tmp_path / "rank_0")) == ["step_00000010.pt", "step_00000020.pt"]
+
+
+def state_of(rank: int) -> dict[str, Any]:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64), nn.Linear(64, 64))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(2, 3, 5, 66)).sum().backward()
+    optimizer.step()
+    torch.manual_seed(rank)
+    random = [torch.get_rng_state(), (1, "a")]
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "random": random}
+
+
+def test_weights_and_moments_but_not_random_generators_are_split_off_and_merged_as_they_were():
+    states = [state_of(0), state_of(1)]  # here, since the ranks' threads share one generator
+    replicas = on_all(2, lambda ranks: split(states[ranks.rank], ranks))
+    for own, tensors in replicas:
+        assert set(tensors) == {
+            "state['model']['0.weight']",
+            "state['model']['2.weight']",
+            *(f"state['optimizer']['state'][{n}]['{m}']" for n in (0, 4) for m in ("exp_avg", "exp_avg_sq")),
+        }
+        assert own["model"]["0.weight"] is None and own["random"][1] == (1, "a")
+    merged, whole = merge(*replicas[1]), state_of(1)
+    assert type(merged["model"]) is OrderedDict
+    assert merged["model"]._metadata == whole["model"]._metadata
+    assert all(torch.equal(merged["model"][name], tensor) for name, tensor in whole["model"].items())
+    assert torch.equal(merged["random"][0], whole["random"][0])
+    assert torch.equal(merged["optimizer"]["state"][4]["exp_avg"], whole["optimizer"]["state"][4]["exp_avg"])
+
+
+def test_one_rank_and_ranks_of_other_structure_share_nothing():
+    assert split(state_of(0), ALONE)[1] == {}
+    found = on_all(2, lambda ranks: split({"a": torch.zeros(1000 + ranks.rank)}, ranks))
+    assert [tensors for _, tensors in found] == [{}, {}]
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.bool, torch.uint8, torch.complex64]
+)
+def test_a_bit_or_an_order_that_differs_changes_the_checksum(dtype, monkeypatch):
+    monkeypatch.setattr(replicated_state, "COLUMNS", 64)  # several rows
+    tensor = (torch.arange(400) % 7).reshape(20, 20).to(dtype)
+    swapped, changed = tensor.clone(), tensor.clone()
+    swapped[0, 0], swapped[19, 19] = tensor[0, 1], tensor[0, 0]
+    changed[10, 3] = tensor[10, 3] == 0
+    found = checksums([tensor, tensor.T.contiguous().T, swapped, changed])
+    assert found[0] == found[1]
+    assert found[0] != found[2] and found[0] != found[3]

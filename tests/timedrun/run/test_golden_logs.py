@@ -55,37 +55,48 @@ def assert_golden(writer: str, name: str, path: Path, *, since: str = keys.INIT_
 
 
 def train_to_end(run: Any, clock: SimulatedClock, total: int, qualities: dict[int, float], **options: Any) -> None:
-    """Train, a second a step."""
+    """Train: `seconds` a step, by default one, those of the first epoch `first`; evaluations take `evaluation`."""
 
-    def second(number: int) -> None:
-        clock.advance(1)
+    def step(number: int) -> None:
+        clock.advance(options.get("first" if number <= STEPS else "seconds", options.get("seconds", 1)))
         if number == options.get("fails_in"):
             raise ZeroDivisionError("in this step")
 
-    stops = options.get("stops", ())
+    def quality(last: int) -> float:
+        clock.advance(options.get("evaluation", 0))
+        return qualities[last]
+
     with run:
         run.track(model=torch.nn.Linear(1, 1))
-        train(run, total, qualities.__getitem__, steps=STEPS, before_step=second, stops=stops)
+        train(run, total, quality, steps=STEPS, before_step=step, stops=options.get("stops", ()))
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "options", "total", "qualities", "end"),
+    ("name", "config", "options", "total", "qualities", "end", "pace"),
     [
-        ("reached", {}, {}, 6, {2: 0.5, 4: 0.95}, Outcome.REACHED),
+        ("reached", {}, {}, 6, {2: 0.5, 4: 0.95}, Outcome.REACHED, {}),
         ("missed", {"clear_cache": True}, {"clear_cache": lambda: (True, "")}, 3, {2: 0.5, 3: 0.6},
-         Outcome.NOT_REACHED),
-        ("samples", EVERY_10, {"spec": IN_SAMPLES}, 40, {12: 0.1, 20: 0.2, 32: 0.95}, Outcome.REACHED),
-        ("budget", {"budget_minutes": 4 / 60}, {}, 4, {2: 0.1, 4: 0.2}, Outcome.BUDGET_SPENT),
-        ("closed_stopped", {"submission": SubmissionConfig(division="closed")}, {}, 2, {}, Outcome.STOPPED_CLOSED),
-        ("failed", {}, {}, 4, {2: 0.1}, ZeroDivisionError),
-        ("no_number", {}, {}, 4, {2: float("nan")}, TrainingLoopError),
-        ("no_data", {}, {}, 0, {}, ValueError),
+         Outcome.NOT_REACHED, {}),
+        ("samples", EVERY_10, {"spec": IN_SAMPLES}, 40, {12: 0.1, 20: 0.2, 32: 0.95}, Outcome.REACHED, {}),
+        ("budget", {"budget_minutes": 4 / 60}, {}, 4, {2: 0.1, 4: 0.2}, Outcome.BUDGET_SPENT, {}),
+        ("closed_stopped", {"submission": SubmissionConfig(division="closed")}, {}, 2, {}, Outcome.STOPPED_CLOSED,
+         {"stops": {2}}),
+        ("failed", {}, {}, 4, {2: 0.1}, ZeroDivisionError, {"fails_in": 8}),
+        ("no_number", {}, {}, 4, {2: float("nan")}, TrainingLoopError, {}),
+        ("no_data", {}, {}, 0, {}, ValueError, {}),
+        # What a slow first epoch costs, without evaluations; none of a single or a fast one; a loss every 5 s.
+        ("cold", {}, {}, 4, {2: 0.1, 4: 0.95}, Outcome.REACHED, {"first": 2, "evaluation": 7}),
+        ("cold_samples", EVERY_10, {"spec": IN_SAMPLES}, 40, {12: 0.1, 20: 0.2, 32: 0.95}, Outcome.REACHED,
+         {"first": 2, "evaluation": 7}),
+        ("one_epoch", {}, {}, 1, {1: 0.1}, Outcome.NOT_REACHED, {"first": 2}),
+        ("fast_start", {}, {}, 2, {2: 0.1}, Outcome.NOT_REACHED, {"first": 0.5}),
+        ("losses", {}, {}, 2, {2: 0.95}, Outcome.REACHED, {"seconds": 4}),
     ],
 )  # fmt: skip
-def test_timed_run(name, config, options, total, qualities, end, timed, toy_config, clock, tmp_path):
+def test_timed_run(name, config, options, total, qualities, end, pace, timed, toy_config, clock, tmp_path):
     run = timed(toy_config(**config), **options | {"check_every": 1})
     with nullcontext() if isinstance(end, Outcome) else pytest.raises(end):
-        train_to_end(run, clock, total, qualities, fails_in=8 * (name == "failed"), stops={2} & {total})
+        train_to_end(run, clock, total, qualities, **pace)
     assert run.outcome is (end if isinstance(end, Outcome) else None)
     since = keys.CACHE_CLEAR if name == "reached" else keys.INIT_STOP
     assert_golden("timed_run", name, tmp_path / "result_0.txt", since=since)
@@ -106,6 +117,7 @@ def test_timed_run_that_is_stopped_and_resumed(
     run = timed(checkpoints=tmp_path / "checkpoint", **of)
     train_to_end(run, clock, total, qualities, stops={stop})
     assert_golden("timed_run", f"{name}_stopped", tmp_path / "result_0.txt")
+    clock.advance(1000)  # which no throughput counts
     train_to_end(resume(timed, tmp_path, clock=clock, **of), clock, total, qualities)
     assert_golden("timed_run", f"{name}_resumed", tmp_path / "result_0.txt")
 

@@ -3,8 +3,8 @@
 import signal
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -88,14 +88,6 @@ def test_a_node_without_rank_0_has_the_verdict_of_its_ranks(end, code, how, tmp_
     assert verdict_of(result(tmp_path), end, 10, first_node=False)[:2] == (code, ELSEWHERE.format(how))
 
 
-def test_the_common_step_is_one_of_which_every_rank_has_a_checkpoint(tmp_path):
-    for name in ("0/step_10.pt", "0/step_20.pt", "0/step_30.pt", "1/step_20.pt", "1/step_30.pt.draft"):
-        path = tmp_path / f"rank_{name}"
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-    assert [launch.common_step(tmp_path, range(ranks)) for ranks in (1, 2, 3)] == [30, 20, None]
-
-
 @pytest.mark.parametrize("log", [None, keys.SUCCESS, "", "stopped by signal"])
 @pytest.mark.parametrize(
     ("errors", "kind"),
@@ -132,16 +124,13 @@ def launched(
     """Launch two of four ranks, which end as given, one end an attempt; return the options of each attempt too."""
     left, jobs = list(ends), list[LaunchOptions]()
 
-    def agent(command: object, env: object, *, job: object, restart: Any, **options: object) -> SimpleNamespace:
-        def run() -> End:
-            given, end = job, left.pop(0)
-            jobs.append(given)
-            while len(jobs) <= restarts and (given := restart(end)) is not None:
-                jobs.append(given)
-                end = left.pop(0)
-            return end
-
-        return SimpleNamespace(run=run)
+    def agent(command: object, env: object, *, job: Any, restart: Any, **options: object) -> MagicMock:
+        jobs.append(job)
+        end = left.pop(0)
+        while len(jobs) <= restarts and (again := restart(end)) is not None:
+            jobs.append(again)
+            end = left.pop(0)
+        return MagicMock(**{"run.return_value": end})
 
     benchmark = find("image_classification")
     config = benchmark.config("smoke", "synthetic")
@@ -168,15 +157,17 @@ def test_after_a_lost_rank_all_resume_as_often_as_asked(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("end", "ranks", "division", "code", "why"),
     [
-        (KILLED, (), keys.OPEN, ExitCode.RANK_LOST, "no restart: not every rank has a checkpoint"),
+        (KILLED, (0,), keys.OPEN, ExitCode.RANK_LOST, "no restart: not every rank has a checkpoint"),
         (KILLED, (0, 1), keys.CLOSED, ExitCode.RANK_LOST, "no restart"),
         (replace(KILLED, signal=signal.SIGTERM), (0, 1), keys.OPEN, ExitCode.RANK_LOST, RESUME),
         (replace(KILLED, begun=False), (0, 1), keys.OPEN, ExitCode.RANK_LOST, "No restart: the log had not been"),
         (End(begun=True), (0, 1), keys.OPEN, ExitCode.ERROR, "no run_stop"),
+        (KILLED, (2, 3), keys.OPEN, ExitCode.RANK_LOST, "no restart: its ranks could not report the result's number"),
     ],
 )
 def test_no_restart_without_a_checkpoint_in_closed_or_after_a_signal(tmp_path, end, ranks, division, code, why):
-    verdict, _ = launched(result(tmp_path, "", ranks), end, division=division)
+    first_rank = min(ranks, default=0)  # on another node the number of the result is this node's own count
+    verdict, _ = launched(result(tmp_path, "", ranks), end, division=division, first_rank=first_rank)
     assert (verdict.code, why in verdict.words) == (code, True)
 
 
@@ -190,19 +181,6 @@ def test_what_the_verdict_does_not_say_is_printed(tmp_path, capsys):
     verdict, _ = launched(result(tmp_path, number=1), end, first_rank=2)  # on a node without the log
     assert verdict[:2] == (ExitCode.OK, ELSEWHERE.format(""))
     assert "warning: rank 3 did not exit; the result is valid as logged." in capsys.readouterr().err
-
-
-def test_another_node_uses_the_number_of_rank_0_for_its_checkpoints_and_its_next_attempt(tmp_path, capsys):
-    counted = result(tmp_path, ranks=(2, 3), number=4)
-    own = ResultPaths(tmp_path, -1)  # the number of --resume in a folder without results
-    ends = (replace(KILLED, number=4), replace(EXITED, number=4))
-    verdict, attempts = launched(own, *ends, first_rank=2)
-    assert (verdict.code, "see the log on node 0" in verdict.words) == (ExitCode.OK, True)
-    assert [(job.paths.number, job.resume) for job in attempts] == [(-1, False), (4, True)]
-    assert "all ranks resume from step 10" in capsys.readouterr().err
-    verdict, _ = launched(counted, KILLED, first_rank=2)  # here 4 is this node's own count
-    assert verdict.code == ExitCode.RANK_LOST
-    assert "no restart: its ranks could not report the result's number" in verdict.words
 
 
 @pytest.mark.parametrize("first_rank", [0, 2])

@@ -1,11 +1,13 @@
-"""Counters of the load beside a run: from the kernel's files, by block, and unknown with a reason."""
+"""What the kernel's files tell of the load beside a run, by block, or why not; and page caches that are dropped."""
 
 import os
 import shutil
 import sys
 import types
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -14,11 +16,13 @@ import torch
 from mlevents import keys, record
 from mlevents.event import Event
 from mlevents.runlog import RunLog
-from tests.timedrun.distributed.thread_ranks import CPU
+from tests.timedrun.distributed.thread_ranks import CPU, on_all
 from tests.timedrun.run.killed_run import finished
+from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.process_times import descendants
-from timedrun.run import load_counters
+from timedrun.run import load_counters, page_cache
 from timedrun.run.load_counters import LoadCounters, Reading, log_load
+from timedrun.run.page_cache import clear_on_every_node, drop_file
 
 
 class Machine:
@@ -58,8 +62,10 @@ class Machine:
         for file, text in (("name", kind), ("energy_uj", joules * 1e6), ("max_energy_range_uj", most * 1e6)):
             self.write(self.powercap / name / file, f"{text if file == 'name' else int(float(text))}\n")
 
-    def counters(self) -> LoadCounters:
-        return LoadCounters(CPU, lambda: self.now, proc=self.proc, cgroup=self.cgroup, powercap=self.powercap)
+    def begun(self) -> LoadCounters:
+        counters = LoadCounters(CPU, lambda: self.now, proc=self.proc, cgroup=self.cgroup, powercap=self.powercap)
+        counters.begin()
+        return counters
 
 
 def logged(folder: Path, *blocks: list[tuple[str, Reading]]) -> list[Event]:
@@ -86,8 +92,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_a_block_counts_what_was_used_since_the_block_before(machine):
-    counters = machine.counters()
-    counters.begin()
+    counters = machine.begun()
     machine.now, machine.own = 110.0, 56.0
     machine.stat(user=2800, idle=600, steal=50)
     machine.thread(1, 1.5, children="77")
@@ -118,8 +123,7 @@ def test_throttling_and_pressure_are_the_runs_groups(machine, lines, throttled):
     machine.groups(lines, **dict.fromkeys(throttled, 0) | {name: -1 for name, count in throttled.items() if count < 0})
     own = f"cgroup/{next(iter(throttled)).replace('__', '/')}/memory.pressure"
     machine.pressure(0, own)
-    counters = machine.counters()
-    counters.begin()
+    counters = machine.begun()
     machine.groups(lines, **throttled)
     machine.pressure(400_000, own)
     _, found = counters.block()
@@ -131,8 +135,7 @@ def test_the_energy_of_the_processors_is_that_of_their_packages_also_where_a_cou
         machine.zone(name, 1.0, kind=kind)
     machine.zone("intel-rapl:0", 262_100.0)
     machine.zone("intel-rapl:1", 10.0, kind="package-1")
-    counters = machine.counters()
-    counters.begin()
+    counters = machine.begun()
     machine.zone("intel-rapl:0", 200.0)  # wrapped around at 262,143.3
     machine.zone("intel-rapl:1", 60.0, kind="package-1")
     machine.zone("intel-rapl:0:0", 9_000.0, kind="core")
@@ -149,20 +152,11 @@ def test_the_energy_of_the_processors_is_that_of_their_packages_also_where_a_cou
     assert "may have wrapped around twice" in str(counters.block()[1]["cpu_joules"])
 
 
-def test_the_energy_of_the_processors_is_unknown_with_a_reason(machine):
-    (machine.powercap / "intel-rapl:0" / "energy_uj").unlink()
-    (machine.powercap / "intel-rapl:0" / "energy_uj").mkdir()  # cannot be read, by root neither
-    counters = machine.counters()
-    counters.begin()
-    assert str(counters.block()[1]["cpu_joules"]).startswith("IsADirectoryError")
-
-
 def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_path, machine):
     for folder in ("self", "pressure"):
         (machine.proc / folder).rename(tmp_path / folder)
     machine.powercap.rename(tmp_path / "none")
-    counters = machine.counters()
-    counters.begin()
+    counters = machine.begun()
     machine.stat(user=1100, idle=500)
     (machine.proc / "stat").rename(tmp_path / "stat")  # fails from here on
     reports = [counters.block()]
@@ -243,7 +237,7 @@ def test_a_run_logs_the_load_of_every_block_and_no_failed_reading_ends_it(make_r
         monkeypatch.setattr(load_counters, name, fail)
     kept_up: list[int] = []
     monkeypatch.setattr(LoadCounters, "keep_up", lambda counters: kept_up.append(1))
-    log = finished(make_run(load=machine.counters()))
+    log = finished(make_run(load=machine.begun()))
     assert kept_up, "counters that wrap around are read within blocks"
     loads = log.all(keys.MACHINE_LOAD)
     assert [event.metadata["epoch_num"] for event in loads] == [2, 4]
@@ -251,3 +245,49 @@ def test_a_run_logs_the_load_of_every_block_and_no_failed_reading_ends_it(make_r
     if fails:
         words = "RuntimeError: no such counter"
         assert loads[0].metadata["unknown"] == {"own_seconds": words, "waited_seconds": words}
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
+25 22 0:5 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw
+26 25 0:5 /sys /proc/sys ro,nosuid,nodev,noexec,relatime - proc proc rw
+"""
+
+
+def test_the_kernels_file_is_found_where_a_container_has_it_writable_and_nowhere_else(tmp_path):
+    mounts = tmp_path / "mountinfo"
+    assert drop_file(mounts) == Path("/proc/sys/vm/drop_caches")
+    mounts.write_text(MOUNTS + "27 22 8:1 /home/x/drop_caches /drop_caches rw - ext4 /dev/sda1 rw\n")  # a plain file
+    assert drop_file(mounts) == Path("/proc/sys/vm/drop_caches")
+    with mounts.open("a") as file:
+        file.write("28 22 0:4 /sys/vm/drop_caches /read_only ro,relatime - proc proc rw\n")
+        file.write("29 22 0:4 /sys/vm/drop_caches /drop\\040caches rw,relatime shared:3 - proc proc rw\n")
+    assert drop_file(mounts) == Path("/drop caches")
+
+
+def test_caches_that_cannot_be_dropped_have_a_reason_without_a_path(tmp_path):
+    assert page_cache.clear(tmp_path / "file") == (True, "")
+    assert (tmp_path / "file").read_text() == "3\n"
+    assert page_cache.clear(tmp_path) == (False, "IsADirectoryError: Is a directory")
+
+
+def test_caches_are_cleared_once_on_each_node_and_count_as_cleared_only_where_all_were():
+    cleared, failed = (True, ""), (False, "read-only")
+    calls: list[int] = []
+
+    def told(*nodes: tuple[bool, str]) -> list[Any]:
+        """What each of two ranks of every node is told."""
+
+        def body(ranks: ProcessGroup) -> tuple[bool, str]:
+            def clear() -> tuple[bool, str]:
+                calls.append(ranks.rank)
+                return nodes[ranks.rank // 2]
+
+            return clear_on_every_node(replace(ranks, local_rank=ranks.rank % 2), clear)
+
+        return on_all(2 * len(nodes), body)
+
+    assert told(cleared, cleared) == [(True, "")] * 4
+    assert sorted(calls) == [0, 2]  # not by a local rank 1
+    assert told(cleared, failed) == [(False, "node 1 of 2: read-only")] * 4
+    assert told(failed) == [failed] * 2

@@ -1,36 +1,48 @@
-"""Origin of a run: image digest and identity of the data."""
+"""What a run records of itself: image, identity of the data, hyper-parameters that the optimizer uses."""
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+from mlperf_logging.mllog import constants
+from torch import nn
 
 from image_classification.configs import imagenet_baseline, synthetic_smoke
 from judging.ground.errors import UsageError
+from language_model.gpt.build import build_gpt_optimizer
+from language_model.gpt.configs import shakespeare_modern
+from language_model.gpt.model import build_model
+from mlevents import record
+from mlevents.runlog import RunLog
+from mlevents.runlog.protocol import Protocol
 from timedrun.benchmark import find
+from timedrun.config import OptimizerConfig
+from timedrun.methods import GradientClipping
 from timedrun.run import origin
+from timedrun.run.run_info import RunInfo, optimizer_info, settings_of
+from timedrun.training.optim import build_optimizer
 
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
-    [("", None), (DIGEST, DIGEST), (f"registry.internal:5000/team/image@{DIGEST}", DIGEST), (f" {DIGEST}\n", DIGEST)],
+    ("given", "digest"),
+    [
+        ("", None),
+        *((text, DIGEST) for text in (DIGEST, f"registry.internal:5000/team/image@{DIGEST}", f" {DIGEST}\n")),
+        *((text, UsageError) for text in ("latest", "sha256:12", DIGEST.upper(), f"x{DIGEST}", f"{DIGEST}0")),
+    ],
 )
-def test_a_digest_is_kept_without_its_registry(given, text, monkeypatch):
+def test_a_digest_is_kept_without_its_registry_and_an_invalid_one_is_refused(given, digest, monkeypatch):
     monkeypatch.setenv(origin.IMAGE_DIGEST, given)
-    assert origin.image_digest() == text
+    if digest is UsageError:
+        with pytest.raises(UsageError, match="TIMEDRUN_IMAGE_DIGEST is .* not a digest"):
+            origin.image_digest()
+    else:
+        assert origin.image_digest() == digest
     monkeypatch.delenv(origin.IMAGE_DIGEST)
     assert origin.image_digest() is None
-
-
-@pytest.mark.parametrize("given", ["latest", "sha256:12", DIGEST.upper(), f"x{DIGEST}", f"{DIGEST}0"])
-def test_an_invalid_image_digest_is_refused(given, monkeypatch):
-    monkeypatch.setenv(origin.IMAGE_DIGEST, given)
-    with pytest.raises(UsageError, match="TIMEDRUN_IMAGE_DIGEST is .* not a digest"):
-        origin.image_digest()
 
 
 def test_the_datas_identity_is_added_to_what_is_known_already(tmp_path):
@@ -44,18 +56,11 @@ def test_the_datas_identity_is_added_to_what_is_known_already(tmp_path):
     assert values["data"]["of"].startswith("counts and shapes")
 
 
-def test_data_that_cannot_be_read_are_unknown_and_name_no_folder(tmp_path):
+def test_data_without_a_digest_are_unknown_with_a_reason_that_names_no_folder(tmp_path):
     found = origin.data_identity(find("image_classification"), imagenet_baseline(), tmp_path)
     assert found == {"name": "imagenet", "sha256": None, "of": "unknown: DataError"}
-
-
-def test_a_benchmark_without_a_digest_of_its_data_says_so(make_package):
-    spec = "from timedrun.benchmark import BenchmarkSpec\n"
-    spec += "SPEC = BenchmarkSpec(title='', mlperf_benchmark='resnet', ruleset='2.0.0', default_data='toy')\n"
-    benchmark = find(make_package("no_digest_benchmark", spec))
-    (Path(str(benchmark.package.__file__)).parent / "datasets.py").write_text("")
-    identity = origin.data_identity(benchmark, replace(synthetic_smoke(), dataset="toy"), None)
-    assert identity == {"name": "toy", "sha256": None, "of": "unknown: the benchmark has no data_digest"}
+    found = origin.data_identity(MagicMock(**{"hook.return_value": None}), synthetic_smoke(), None)
+    assert found == {"name": "synthetic", "sha256": None, "of": "unknown: the benchmark has no data_digest"}
 
 
 @pytest.mark.parametrize("error", [MemoryError, ValueError])
@@ -69,3 +74,48 @@ def test_no_failure_of_the_digest_fails_a_finished_run(error, tmp_path, monkeypa
     monkeypatch.setattr(origin, "read_json", MagicMock(side_effect=error))
     origin.add_data(path, benchmark, synthetic_smoke(), None, None)
     assert f"could not be added ({error.__name__})" in capsys.readouterr().err
+
+
+ADAMW = {constants.OPT_ADAMW_BETA_1: 0.7, constants.OPT_ADAMW_BETA_2: 0.98, constants.OPT_ADAMW_EPSILON: 1e-6}
+MUON = {"opt_muon_momentum": 0.7, "opt_muon_iterations": 3, "opt_other_name": "sgd", "opt_other_momentum": 0.7}
+LAMB = {constants.OPT_LAMB_BETA_1: 0.7, constants.OPT_LAMB_BETA_2: 0.98, constants.OPT_LAMB_EPSILON: 1e-6}
+CONFIG = OptimizerConfig(
+    kind="sgd", peak_lr=0.5, momentum=0.7, weight_decay=0.1, beta2=0.98, epsilon=1e-6, other_lr=0.3
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fused", "own"),
+    [
+        ("sgd", False, {"sgd_opt_momentum": 0.7}),
+        ("decoupled_sgd", False, {"sgd_opt_momentum": 0.7}),
+        *((kind, fused, ADAMW) for kind in ("adamw", "decoupled_adamw") for fused in (False, True)),
+        ("muon", False, MUON | {"opt_other_base_learning_rate": 0.3}),
+        ("lamb", False, LAMB | {constants.OPT_GRADIENT_CLIP_NORM: 1.0}),
+    ],
+)
+def test_an_optimizer_logs_its_own_hyperparameters_and_no_others(kind, fused, own):
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 2))
+    config = replace(CONFIG, kind=kind, newton_schulz_iterations=3)
+    found = optimizer_info(config, build_optimizer(config, model, fused=fused))
+    decay = constants.OPT_LAMB_WEIGHT_DECAY if kind == "lamb" else constants.OPT_WEIGHT_DECAY  # of the closed division
+    assert found == {constants.OPT_NAME: kind, constants.OPT_BASE_LR: 0.5, decay: 0.1} | own
+
+
+def test_a_gpt_by_muon_logs_adamw_of_the_other_parameters():
+    config = shakespeare_modern()
+    optimizer = build_gpt_optimizer(config.optimizer, build_model(config.model, seed=1), adam_beta1=0.6)
+    found = optimizer_info(config.optimizer, optimizer)
+    assert found["opt_other_name"] == "adamw" and found[constants.OPT_ADAMW_BETA_1] == 0.6
+    assert found["opt_muon_momentum"] == config.optimizer.momentum and "sgd_opt_momentum" not in found
+
+
+@pytest.mark.parametrize(("by", "logged"), [("norm", [0.5]), ("value", [0.0])])
+def test_the_norm_to_which_a_method_clips_is_logged(tmp_path, by, logged):
+    log = RunLog(tmp_path / "result_0.txt")
+    config = replace(shakespeare_modern(), methods=(GradientClipping(by=by, threshold=0.5),))
+    info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {constants.OPT_GRADIENT_CLIP_NORM: 0.0}}
+    Protocol(log).describe(settings_of(config, info))
+    log.close()
+    found = record.read(tmp_path / "result_0.txt").all(constants.OPT_GRADIENT_CLIP_NORM)
+    assert [event.value for event in found] == logged

@@ -1,27 +1,41 @@
-"""A result belongs to one run: of several launches at once one gets it, and nobody writes one that is being written."""
+"""A result belongs to one run, and the runs of a folder are one set: equal configs, a seed each. Of several launches at
+once one gets a result, and nobody writes one that is being written."""
 
+import json
 import re
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from judging.ground import file_kind, ledger, result_files
+from judging.ground.config_values import digest_of
 from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
+from mlevents.rounds.own_rules import as_recorded, benchmark_rules
+from mlevents.runlog import RunLog
 from tests.timedrun.distributed.thread_ranks import in_threads
 from tests.timedrun.run.killed_run import ALONE
+from timedrun.config import digest, dump
+from timedrun.methods import EMA
 from timedrun.provenance.system_answers import read_answers
 from timedrun.run import worker
+from timedrun.run.result_set import next_seed, other_config, other_rules
 from timedrun.run.worker import LaunchOptions
 from timedrun.submission.packaging.described_system import json_object
 from timedrun.submission.reproduction.claims import read_claims
 
 
 def test_one_of_many_launches_gets_the_result_and_others_change_nothing(tmp_path, toy_config):
+    (tmp_path / "result_0.txt").write_text("precious")
+    with pytest.raises(FileExistsError):
+        worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 0)), ALONE, "1xCPU")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("result_0.txt", "precious")]
     options = LaunchOptions(paths=ResultPaths(tmp_path / "results", 0))
     begin = threading.Barrier(8)
 
@@ -36,14 +50,6 @@ def test_one_of_many_launches_gets_the_result_and_others_change_nothing(tmp_path
     assert [event.key for event in record.read(options.paths.log).events] == [keys.LEDGER_ENTRY]
     assert len(ledger.parse((options.paths.folder / ledger.LEDGER).read_bytes()).runs) == 1
     assert result_files.read_json(options.paths.config)["benchmark"] == "toy"
-
-
-def test_an_existing_log_is_not_changed_and_no_folder_is_left_beside_it(tmp_path, toy_config):
-    (tmp_path / "result_0.txt").write_text("precious")
-    with pytest.raises(FileExistsError):
-        worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 0)), ALONE, "1xCPU")
-    assert [path.name for path in tmp_path.iterdir()] == ["result_0.txt"]
-    assert (tmp_path / "result_0.txt").read_text() == "precious"
 
 
 def test_of_two_runs_that_chose_one_seed_the_second_to_claim_is_refused(tmp_path, toy_config):
@@ -114,3 +120,42 @@ def test_unreadable_json_is_described_without_the_interpreters_limits(tmp_path, 
     with pytest.raises(TimedrunError, match=re.escape(why)) as raised:
         reader(path)
     assert not re.search("recursion|set_int|codec", str(raised.value))
+
+
+def keep(folder: Path, number: int, text: str) -> None:
+    (folder / f"run_{number}").mkdir(parents=True)
+    (folder / f"run_{number}" / "config.json").write_text(text)
+
+
+def test_the_next_seed_is_the_configs_own_or_the_lowest_that_no_run_has(tmp_path, toy_config):
+    assert next_seed(toy_config(), tmp_path / "none") == 1
+    assert next_seed(toy_config(seed=7), tmp_path) == 7
+    for number, seed in enumerate((1, 2, 4)):
+        keep(tmp_path, number, json.dumps(dump(toy_config(seed=seed))))
+    keep(tmp_path, 8, "{")
+    keep(tmp_path, 9, "[]")
+    assert next_seed(toy_config(), tmp_path) == 3
+    assert next_seed(toy_config(seed=4), tmp_path) == 3
+    assert next_seed(toy_config(seed=5), tmp_path) == 5
+
+
+def test_another_config_is_named_with_both_digests_and_the_settings(tmp_path, toy_config):
+    config = toy_config()
+    assert digest_of(json.loads(json.dumps(dump(config)))) == digest(config)
+    keep(tmp_path, 3, json.dumps(dump(replace(config, seed=9))))
+    assert other_config(config, tmp_path) == "" == other_config(config, tmp_path / "none")
+    other = replace(config, global_batch=8, methods=(EMA(),))
+    words = other_config(other, tmp_path)
+    for part in ("run_3", digest(config)[:16], digest(other)[:16], "global_batch 4 there and 8 here", "methods.ema"):
+        assert part in words
+    assert "differ in name or notes" in other_config(replace(config, name="toy_mine"), tmp_path)
+
+
+def test_a_folder_of_runs_by_other_rules_is_named_with_the_difference(tmp_path):
+    rules = benchmark_rules("wine", dataset="wine", metric="accuracy", target=0.9)
+    assert other_rules(rules, tmp_path) == ""
+    with closing(RunLog(tmp_path / "result_0.txt", durable=False)) as log:
+        log.event(keys.SUBMISSION_BENCHMARK, "wine")
+        log.event(keys.BENCHMARK_RULES, as_recorded(rules))
+    assert other_rules(rules, tmp_path) == "" == other_rules(None, tmp_path)
+    assert "they differ in target 0.9 there and 0.8 here" in other_rules(replace(rules, target=0.8), tmp_path)

@@ -4,50 +4,49 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from judging.ground.errors import TimedrunError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys
-from mlevents.runlog import RunLog
 from mlevents.runlog.protocol import Protocol
-from tests.timedrun.run.killed_run import MakeConfig
+from tests.timedrun.conftest import SPEC
+from tests.timedrun.run.killed_run import ALONE, MakeConfig
 from timedrun import config
-from timedrun.benchmark import find
 from timedrun.config import EvaluationConfig, RunConfig, SubmissionConfig
-from timedrun.run.resume_checks import require_resumable
-from timedrun.run.run_info import submission_of
+from timedrun.provenance import source
+from timedrun.run import origin, worker
+from timedrun.run.run_info import RunInfo, settings_of, submission_of
+from timedrun.run.worker import LaunchOptions
 
-ORIGIN = {"ranks": 2, "threads": 1, "commit": "abc", "dirty": True, "difference": "d1", "image_digest": "sha256:a"}
-SYSTEM = {
-    "system_name": "2xCPU",
-    "number_of_nodes": "2",
-    "host_processor_model_name": "Example CPU",
-    "accelerator_model_name": "N/A",
-    "framework": "PyTorch 2.13",
-    "other_software_stack": {"python": "3.11", "cudnn": "9"},
-}
 OTHER_TARGET = {"evaluation": EvaluationConfig(target=0.5, every=2, first=2)}
+UNSTARTED = {"status": "aborted", "reason": ""}
+FAILED = {"status": "aborted", "reason": "rank 1, step 7: DataError: a file is gone"}
 
 
 def started(paths: ResultPaths, settings: RunConfig, *, stop: dict[str, Any] | None = None) -> None:
-    """A run of two ranks and what it leaves beside its log; killed, unless `stop` says how it ended."""
-    paths.side.mkdir(parents=True)
-    paths.config.write_text(json.dumps(config.dump(settings)))
-    paths.provenance.write_text(json.dumps({**ORIGIN, "command": "timedrun run", "data": None}))
-    paths.system.write_text(json.dumps({**SYSTEM, "host_memory_capacity": "1 GiB"}))
-    log = RunLog(paths.log)
-    Protocol(log).describe(submission_of(find("image_classification").spec, settings, "2xCPU"))
-    log.event(keys.SEED, settings.seed)
-    log.event(keys.CONFIG_DIGEST, config.digest(settings))
+    """A run that began; killed, unless `stop` says how it ended."""
+    log = worker.claim(settings, LaunchOptions(paths=paths), ALONE, "1xCPU")
+    if stop == UNSTARTED:
+        log.close(reason="the data are missing")
+        return
+    info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}}
+    Protocol(log).describe(submission_of(SPEC, settings, "1xCPU") | settings_of(settings, info))
     log.start(keys.RUN_START)
     if stop is not None:
         log.end(keys.RUN_STOP, **stop)
+    log.close()
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> ResultPaths:
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultPaths:
+    """Those of a result, while the source is dirty and all checkpoints are there."""
+    state = {"commit": "abc", "dirty": True, "difference": "d1"}
+    monkeypatch.setattr(source, "provenance", lambda root: state)
+    monkeypatch.setattr(worker, "newest_on_all", MagicMock())
+    monkeypatch.delenv(origin.IMAGE_DIGEST, raising=False)
     return ResultPaths(tmp_path, 0)
 
 
@@ -61,115 +60,90 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def require(settings: RunConfig, paths: ResultPaths, **changes: Any) -> None:
-    known = {"command": "timedrun run --resume", "host_memory_capacity": "2 GiB"}
-    origin, system = ({**values, **known, **changes} for values in (ORIGIN, SYSTEM))
-    require_resumable(settings, paths, origin=origin, system=system)
+    """Resume the run, on a machine with `changes` of what is recorded of it."""
+    known = {"host_memory_capacity": "2 GiB"} | changes
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("at_start", "describe"):
+            real = getattr(origin, name)
+            patch.setattr(origin, name, lambda *of, real=real: {key: known.get(key, x) for key, x in real(*of).items()})
+        worker.load_checkpoint(settings, LaunchOptions(paths=paths), ALONE, "1xCPU")
 
 
-@pytest.mark.parametrize("reason", [None, "stopped by signal", "rank 1, step 7: DataError: a file is gone"])
-def test_a_killed_stopped_or_failed_run_may_go_on(paths, settings, reason):
-    started(paths, settings, stop=None if reason is None else {"status": "aborted", "reason": reason})
+@pytest.mark.parametrize("stop", [None, {"status": "aborted", "reason": "stopped by signal"}, FAILED])
+def test_a_killed_stopped_or_failed_run_may_go_on(paths, settings, stop):
+    started(paths, settings, stop=stop)
     before = tree(paths.folder)
     require(settings, paths)
     assert tree(paths.folder) == before
 
 
+CLOSED = {"submission": SubmissionConfig(division="closed")}
+REACHED, MISSED, SPENT = (
+    {"status": "success"},
+    {"status": "aborted", "reason": "target not reached"},
+    {"status": "aborted", "reason": "budget spent"},
+)
+EDITED = {"edited": True}
+DIGEST = "the digest of the settings in the log was [0-9a-f]{64} and is now [0-9a-f]{64}"
+
+
 @pytest.mark.parametrize(
-    ("other", "changes", "words"),
+    ("what", "words"),
     [
-        ({}, {"ranks": 4}, "the number of ranks was 2 and is now 4"),
-        ({}, {"threads": 2}, "the number of CPU threads of a rank .--threads or OMP_NUM_THREADS. was 1 and is now 2"),
-        ({}, {"number_of_nodes": "1"}, "the number of nodes was 2 and is now 1"),
-        ({}, {"system_name": "8xH100"}, "the system was 2xCPU and is now 8xH100"),
+        ({"changes": {"ranks": 4}}, "the number of ranks was 1 and is now 4. Nothing was changed"),
         (
-            {},
-            {"other_software_stack": {"python": "3.11", "cuda": "13"}},
-            "the version of cudnn was 9 and is now -; the version of cuda was - and is now 13",
+            {"changes": {"threads": 99}},
+            "the number of CPU threads .*OMP_NUM_THREADS. was [0-9]+ and is now 99",
         ),
-        ({}, {"image_digest": None}, "the container image .TIMEDRUN_IMAGE_DIGEST. was sha256:a and is now None"),
-        ({}, {"difference": "d2"}, "the digest of its source.s differences from the commit was d1 and is now d2"),
-        ({"seed": 2}, {}, "seed was 1 and is now 2"),  # which a config's digest leaves out
-        ({"global_batch": 8}, {}, "global_batch was 4 and is now 8"),
-        (OTHER_TARGET, {}, "evaluation.target was 0.9 and is now 0.5"),
-    ],
-)
-def test_another_launch_machine_source_or_config_is_refused(paths, settings, other, changes, words):
-    started(paths, settings)
-    before = tree(paths.folder)
-    with pytest.raises(TimedrunError, match=f"cannot be resumed: {words}. Nothing was changed"):
-        require(replace(settings, **other), paths, **changes)
-    assert tree(paths.folder) == before
-
-
-def test_a_run_that_did_not_record_how_it_was_started_is_refused(paths, settings):
-    started(paths, settings)
-    paths.provenance.write_text(json.dumps({key: value for key, value in ORIGIN.items() if key != "threads"}))
-    paths.system.write_text("{}")
-    words = r"OMP_NUM_THREADS\) was not recorded and is now 1; .*nodes was not recorded"
-    with pytest.raises(TimedrunError, match=words):
-        require(settings, paths)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"seed": 7}, "resumed: seed was 1 and is now 7. Nothing"),
-        ({"global_batch": 8}, "the digest of the settings in the log was [0-9a-f]{64} and is now [0-9a-f]{64}."),
-        ({"seed": 7, "global_batch": 8}, "seed was 1 and is now 7; the digest of the settings in the log was"),
-    ],
-)
-def test_a_config_that_is_edited_beside_the_log_does_not_change_what_the_run_is(paths, settings, changes, words):
-    started(paths, settings)
-    edited = replace(settings, **changes)
-    paths.config.write_text(json.dumps(config.dump(edited)))
-    with pytest.raises(TimedrunError, match=words):
-        require(edited, paths)
-
-
-@pytest.mark.parametrize(
-    ("division", "edited", "stop", "words"),
-    [
-        ("open", False, {"status": "success"}, "it reached its target"),
+        ({"changes": {"number_of_nodes": "2"}}, "the number of nodes was 1 and is now 2. Nothing"),
+        ({"changes": {"system_name": "8xH100"}}, "the system was 1xCPU and is now 8xH100. Nothing"),
+        ({"changes": {"host_processor_model_name": "x"}}, "the processor was .+ and is now x. Nothing"),
+        ({"changes": {"accelerator_model_name": "x"}}, "the accelerator was .+ and is now x. Nothing"),
         (
-            "open",
-            False,
-            {"status": "aborted", "reason": "target not reached"},
-            "it ended by itself .target not reached",
+            {"changes": {"other_software_stack": {"cuda": "13"}}},
+            ".*python was .* is now -; .*cuda was - and is now 13",
         ),
-        ("open", False, {"status": "aborted", "reason": "budget spent"}, "it ended by itself .budget spent."),
-        ("closed", False, None, "closed division may not be resumed"),
-        ("closed", True, None, "closed division may not be resumed"),  # its config was made open
+        (
+            {"changes": {"image_digest": "sha256:b"}},
+            "the container image .*IMAGE_DIGEST. was None and is now sha256:b",
+        ),
+        (
+            {"changes": {"difference": "d2"}},
+            "the digest of its source.s differences .* was d1 and is now d2",
+        ),
+        ({"now": {"seed": 2}}, "seed was 1 and is now 2. Nothing"),  # which a config's digest leaves out
+        ({"now": {"global_batch": 8}}, "global_batch was 4 and is now 8. Nothing"),
+        ({"now": OTHER_TARGET}, "evaluation.target was 0.9 and is now 0.5. Nothing"),
+        # A config that is edited beside the log does not change what the run is.
+        (EDITED | {"now": {"seed": 7}}, "seed was 1 and is now 7. Nothing"),
+        (EDITED | {"now": {"global_batch": 8}}, DIGEST),
+        (EDITED | {"now": {"seed": 7, "global_batch": 8}}, f"seed was 1 and is now 7; {DIGEST}"),
+        ({"stop": UNSTARTED}, "its clock had not started. Nothing was changed; start another run under another number"),
+        ({"gone": "log"}, "its log does not exist"),
+        ({"gone": "config"}, r".*config\.json"),
+        ({"stop": REACHED}, "it reached its target"),
+        ({"stop": MISSED}, "it ended by itself .target not reached"),
+        ({"stop": SPENT}, "it ended by itself .budget spent."),
+        ({"begun": CLOSED}, "a run of the closed division may not be resumed"),
+        (EDITED | {"begun": CLOSED, "now": {"submission": SubmissionConfig()}}, "a run of the closed division may not"),
+        ({"files": {"provenance": "{}", "system": "{}"}}, r".*THREADS\) was not recorded .*nodes was not recorded"),
+        *(
+            ({"files": {name: content}}, f".*{name}.json.*restore the file as the run wrote it")
+            for name, content in (("config", "{"), ("provenance", "[]"), ("system", "{"))
+        ),
     ],
 )
-def test_a_run_that_ended_or_is_of_the_closed_division_is_refused(paths, settings, division, edited, stop, words):
-    begun = replace(settings, submission=SubmissionConfig(division=division))
-    started(paths, begun, stop=stop)
-    now = settings if edited else begun
-    paths.config.write_text(json.dumps(config.dump(now)))
-    with pytest.raises(TimedrunError, match=words):
-        require(now, paths)
-
-
-def test_a_run_that_never_started_or_whose_files_are_gone_is_refused(paths, settings):
-    with pytest.raises(TimedrunError, match="its log does not exist"):
-        require(settings, paths)
-    RunLog(paths.log).close(reason="the data are missing")
-    again = "its clock had not started. Nothing was changed; start another run under another number"
-    with pytest.raises(TimedrunError, match=again):
-        require(settings, paths)
-    paths.log.unlink()
-    started(paths, settings)
-    paths.config.unlink()
-    with pytest.raises(TimedrunError, match=r"config\.json"):
-        require(settings, paths)
-
-
-@pytest.mark.parametrize(("name", "content"), [("config", "{"), ("provenance", "[]"), ("system", "{")])
-def test_a_broken_file_is_named_with_a_remedy(paths, settings, name, content):
-    started(paths, settings)
-    path: Path = getattr(paths, name)
-    path.write_text(content)
+def test_another_launch_machine_source_config_or_end_is_refused(paths, settings, what, words):
+    begun = replace(settings, **what.get("begun", {}))
+    now = replace(begun, **what.get("now", {}))
+    started(paths, begun, stop=what.get("stop"))
+    if "edited" in what:
+        paths.config.write_text(json.dumps(config.dump(now)))
+    for name, content in what.get("files", {}).items():
+        getattr(paths, name).write_text(content)
+    if "gone" in what:
+        getattr(paths, what["gone"]).unlink()
     before = tree(paths.folder)
-    with pytest.raises(TimedrunError, match=f"cannot be resumed.*{path}.*restore the file as the run wrote it"):
-        require(settings, paths)
+    with pytest.raises(TimedrunError, match=f"the run cannot be resumed(: |, since .*){words}"):
+        require(now, paths, **what.get("changes", {}))
     assert tree(paths.folder) == before

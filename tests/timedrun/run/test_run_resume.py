@@ -1,7 +1,9 @@
-"""A run that is killed at any moment and resumed is the one never interrupted; its log says what was taken back, and
-its time counts from the first run_start on."""
+"""A run saves its checkpoints by the clock, after its log; killed at any moment and resumed it is the one never
+interrupted. Its log says what was taken back, and its time counts from the first run_start on."""
 
+import os
 import re
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,6 @@ from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from tests.timedrun.run.killed_run import (
-    ALONE,
     IN_SAMPLES,
     STEPS,
     Checks,
@@ -27,10 +28,10 @@ from tests.timedrun.run.killed_run import (
     resume,
 )
 from timedrun.config import EvaluationConfig
+from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run import checkpoint_file, clock_check
 from timedrun.run.blocks import Outcome
-from timedrun.run.checkpoint_manager import checkpoint_path, newest_on_all
-from timedrun.run.run_info import RunInfo
+from timedrun.run.checkpoint_file import CheckpointError
 from timedrun.run.timed_run import TimedRun
 
 pytestmark = pytest.mark.usefixtures("stay_frozen")
@@ -88,7 +89,7 @@ def test_killed_after_a_checkpoint_at_any_moment_it_ends_with_the_same_weights_e
             kill_in(killed, Program())
         assert record.read(folder / "result_0.txt").stopped is None
         torch.manual_seed(99)
-        program = Program()
+        program = Program(warm_up_steps=due_at % 2)
         assert finished(resume(make_run, folder, check_every=1, **kind), program).status == keys.SUCCESS
         assert course(folder / "result_0.txt") == course(tmp_path / "whole.txt"), f"killed at check {due_at}"
         for name, tensor in whole.tensors().items():
@@ -115,16 +116,6 @@ def test_other_data_or_info_is_refused(make_run, tmp_path, changes, words):
     assert finished(resume(make_run, tmp_path)).status == keys.SUCCESS  # nothing was lost
 
 
-def test_a_resumed_run_without_warm_up_is_restored(make_run, tmp_path):
-    kill_after(3, make_run, tmp_path, due_at=3)
-    state = checkpoint_file.load(checkpoint_path(tmp_path / "checkpoint" / "rank_0", 3))
-    program = Program()
-    with make_run(log=RunLog(None, started=True), resume_from=newest_on_all(tmp_path / "checkpoint", ALONE)) as run:
-        run.track(model=program.model, optimizer=program.optimizer, methods=program.methods)
-        run.start_clock(RunInfo(train_samples=12, eval_samples=5, hyperparameters={}))
-        assert torch.equal(program.model[0].weight, state["state"]["parts"]["model"]["0.weight"])
-
-
 def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers(make_run, tmp_path):
     kill_after(7, make_run, tmp_path)
     lost = len(record.read(tmp_path / "result_0.txt").events)
@@ -142,16 +133,14 @@ def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers(make_run
 
 
 def test_lost_steps_are_logged_if_the_interrupted_log_has_the_last_step(make_run, tmp_path):
-    class Failing(Program):
-        def take(self, run: TimedRun, number: int) -> None:
-            if run.position.step == 5:
-                raise OSError("the data went away")
-            super().take(run, number)
+    def fail(done: int) -> None:
+        if done == 5:
+            raise OSError("the data went away")
 
     with pytest.MonkeyPatch.context() as patch:
         Checks(patch, 1, 99)
         with pytest.raises(OSError), make_run(checkpoints=tmp_path / "checkpoint", check_every=1) as run:
-            Failing().train(run)
+            Program(fail).train(run)
     assert finished(resume(make_run, tmp_path)).all(keys.RESUMED)[0].metadata["steps_lost"] == 3
 
 
@@ -159,20 +148,14 @@ def test_lost_steps_are_logged_if_the_interrupted_log_has_the_last_step(make_run
 def test_a_budget_counts_all_processes(make_run, toy_config, tmp_path, spent):
     config = toy_config(budget_minutes=5.0)
     kill_after(3, make_run, tmp_path, config)
-    gap, now = 600.0 if spent == "between the processes" else 0.0, 0.0
+    gap, now = 600.0 if spent == "between the processes" else 0.0, [0.0]
 
-    class Compiling(Program):
-        def step(self, inputs: torch.Tensor) -> torch.Tensor:
-            nonlocal now
-            if self.first and not gap:
-                self.first, now = False, now + 600
-            return super().step(inputs)
+    def compile() -> None:
+        now[0] = 600.0 - gap  # the first step takes so long
 
-        first = True
-
-    clocks = {"clock": lambda: time.time() + gap, "monotonic": lambda: now}
+    clocks = {"clock": lambda: time.time() + gap, "monotonic": lambda: now[0]}
     run = resume(make_run, tmp_path, config=config, check_every=1, **clocks)
-    finished(run, Compiling())
+    finished(run, Program(in_step=compile))
     assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 3
 
 
@@ -183,16 +166,13 @@ def test_a_clock_set_after_the_checkpoint_spoils_a_resumed_time(make_run, tmp_pa
     def clock() -> float:
         return time.time() + ahead[0]
 
-    class Set(Program):
-        def take(self, run: TimedRun, number: int) -> None:
-            super().take(run, number)
-            if run.position.step == 5:
-                ahead[0] = -100.0
+    def set_clock(done: int) -> None:
+        ahead[0] = -100.0 * (done >= 5)
 
     boot = iter(range(9))
     if boots == "other":
         monkeypatch.setattr(clock_check, "boot_id", lambda: f"boot {next(boot)}")
-    kill_after(7, make_run, tmp_path, program=Set(), log=RunLog(tmp_path / "result_0.txt", clock=clock))
+    kill_after(7, make_run, tmp_path, program=Program(set_clock), log=RunLog(tmp_path / "result_0.txt", clock=clock))
     with pytest.MonkeyPatch.context() as patch:
         Checks(patch, 99, 2)  # it dies before it saves: what it found is passed on
         kill_in(resume(make_run, tmp_path, check_every=1, clock=clock), Program())
@@ -200,8 +180,9 @@ def test_a_clock_set_after_the_checkpoint_spoils_a_resumed_time(make_run, tmp_pa
     assert [event.metadata["clock_compared"] for event in log.all(keys.RESUMED)] == [boots == "same"]
     assert log.status == keys.SUCCESS
     assert [event.value for event in log.all(keys.CLOCK_SET)] == [pytest.approx(-100.0, abs=0.2)]
-    report = check(tmp_path / "result_0.txt", "2.0.0")
-    assert "clock-agreement" in {f.rule for f in report.findings if f.level == "error"}
+    findings = check(tmp_path / "result_0.txt", "2.0.0").findings
+    assert "clock-agreement" in {f.rule for f in findings if f.level == "error"}
+    assert any(f.rule == "resumed" and "rebooted" in f.message for f in findings) == (boots == "other")
 
 
 @pytest.mark.parametrize("moment", ["it stands still", "it is read back", "it warms up"])
@@ -214,25 +195,20 @@ def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_on
         monotonic[0] += seconds
         wall[0] += seconds - back
 
-    class Slow(Program):
-        def step(self, inputs: torch.Tensor) -> torch.Tensor:
-            passes(10.0)
-            return super().step(inputs)
-
-    class SetInWarmUp(Slow):
-        def train(self, run: TimedRun) -> None:
-            passes(30.0, back=25.0 if moment == "it warms up" else 0.0)
-            super().train(run)
+    def slow() -> None:
+        passes(10.0)
 
     clocks: dict[str, Any] = {"monotonic": lambda: monotonic[0]}
     log = RunLog(tmp_path / "result_0.txt", clock=lambda: wall[0])
-    kill_after(7, make_run, tmp_path, program=Slow(), log=log, **clocks)
+    kill_after(7, make_run, tmp_path, program=Program(in_step=slow), log=log, **clocks)
     clocks |= {"clock": lambda: wall[0], "check_every": 1}
     passes(3600.0, back=3000.0 if moment == "it stands still" else 0.0)
     if moment == "it is read back":  # by a process that is killed before it says so
         passes(60.0, back=1800.0)
         resume(make_run, tmp_path, **clocks)
-    log = finished(resume(make_run, tmp_path, **clocks), SetInWarmUp())
+    resumed = resume(make_run, tmp_path, **clocks)
+    passes(30.0, back=25.0 if moment == "it warms up" else 0.0)
+    log = finished(resumed, Program(in_step=slow))
     back = {"it stands still": -3000.0, "it is read back": -1800.0, "it warms up": -25.0}[moment]
     assert log.status == keys.SUCCESS and len(log.all(keys.RESUMED)) == 1
     assert [event.value for event in log.all(keys.CLOCK_SET)] == [pytest.approx(back)]
@@ -240,11 +216,76 @@ def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_on
     assert any(f.rule == "clock-agreement" and f.level in ("error", "warning") for f in findings)
 
 
-def test_after_a_reboot_wall_time_counts(make_run, tmp_path, monkeypatch):
-    kill_after(7, make_run, tmp_path)
-    monkeypatch.setattr(clock_check, "boot_id", lambda: "another")
-    log = finished(resume(make_run, tmp_path))
-    report = check(tmp_path / "result_0.txt", "2.0.0")
-    (finding,) = [finding for finding in report.findings if finding.rule == "resumed"]
-    assert finding.level == "warning" and "rebooted" in finding.message
-    assert log.all(keys.CLOCK_SET) == []
+def test_checkpoints_are_saved_by_the_clock_logged_and_the_newest_two_kept(make_run, tmp_path):
+    seconds = iter(range(0, 10_000, 10))  # each look at the clock is 10 s after the one before
+    options = {"checkpoints": tmp_path / "checkpoint", "checkpoint_minutes": 1.0, "check_every": 1}
+    told = finished(make_run(monotonic=lambda: float(next(seconds)), **options)).all(keys.CHECKPOINT)
+    steps = [event.value for event in told]
+    assert 2 < len(steps) < 12 and steps == sorted(set(steps))
+    assert all(event.metadata["seconds"] >= 10 and "reason" not in event.metadata for event in told)
+    files = sorted(path.name for path in (tmp_path / "checkpoint" / "rank_0").iterdir())
+    assert files == [f"step_{step:08d}.pt" for step in steps[-2:]]
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Saving fails while the list ends with True."""
+    full, fsync = [False], os.fsync
+
+    def limited(descriptor: int) -> None:
+        if full[-1] and os.readlink(f"/proc/self/fd/{descriptor}").endswith(".draft"):
+            raise OSError(28, "No space left")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", limited)
+    return full
+
+
+def test_a_failed_checkpoint_is_logged_and_does_not_end_the_run(make_run, full_disk, tmp_path, capsys):
+    full_disk[0] = True
+    log = finished(make_run(checkpoints=tmp_path / "checkpoint", checkpoint_minutes=1e-9, check_every=1))
+    assert log.status == keys.SUCCESS
+    assert {event.metadata["reason"] for event in log.all(keys.CHECKPOINT)} == {"rank 0: No space left"}
+    assert str(tmp_path) not in (tmp_path / "result_0.txt").read_text()
+    assert "was not written" in capsys.readouterr().err
+    assert list((tmp_path / "checkpoint" / "rank_0").iterdir()) == []
+    assert check(tmp_path / "result_0.txt", "2.0.0").passed
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_unsaved_stops_name_older_steps(make_run, full_disk, tmp_path, older):
+    stop = ShutdownRequest()
+
+    def stop_at_4(done: int) -> None:
+        if done == 4:
+            full_disk.append(True)
+            stop.signal = signal.SIGTERM
+
+    minutes = 1e-9 if older else 0.0
+    expected = "resume from step 4 with --resume" if older else "the run cannot be resumed"
+    with (
+        pytest.raises(CheckpointError, match=f"step 5, but its checkpoint.*No space left.*{expected}"),
+        make_run(stop=stop, checkpoints=tmp_path / "checkpoint", checkpoint_minutes=minutes, check_every=1) as run,
+    ):
+        Program(stop_at_4).train(run)
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.status == keys.ABORTED and expected in str(log.stopped)
+    assert log.stopped is not None and log.stopped.metadata["step"] == 5
+
+
+def test_a_log_is_on_disk_before_its_checkpoint(make_run, tmp_path, monkeypatch):
+    """So that no crash of the machine leaves a checkpoint whose log is shorter than it says."""
+    calls: list[str] = []
+    mark, save = RunLog.mark, checkpoint_file.save
+    fsync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        calls.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).suffix)
+        fsync(descriptor)
+
+    monkeypatch.setattr(RunLog, "mark", lambda log: (calls.append("mark"), mark(log))[1])
+    monkeypatch.setattr(checkpoint_file, "save", lambda *given: (calls.append("save"), save(*given))[1])
+    monkeypatch.setattr(os, "fsync", recorded)
+    finished(make_run(checkpoints=tmp_path / "checkpoint", checkpoint_minutes=1e-9, check_every=1))
+    first = calls.index("mark")
+    assert calls[first : first + 3] == ["mark", ".txt", "save"]

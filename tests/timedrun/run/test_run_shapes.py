@@ -1,23 +1,24 @@
-"""Runs of any shape, however often stopped, pass MLCommons' checker; blocks of samples end on whole steps."""
+"""Runs of any shape, however often stopped, pass MLCommons' checker; blocks of samples end on whole steps; checks come
+often enough for a signal, seldom enough to cost nothing, and after the same step on all ranks."""
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import hypothesis.strategies as st
 import pytest
+import torch
 from hypothesis import given
 
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from tests.timedrun.run import killed_run as loop
-from tests.timedrun.run.killed_run import IN_SAMPLES, MakeConfig, MakeRun, resume, train
-from timedrun.config import EvaluationConfig, RunConfig
+from tests.timedrun.run.killed_run import IN_SAMPLES, MakeConfig, MakeRun, resume
+from timedrun.config import EvaluationConfig
 from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.run.blocks import Outcome, plan_blocks
+from timedrun.run.sync_interval import MOST_STEPS, SECONDS, SyncInterval
 from timedrun.run.timed_run import TimedRun
 
 SHAPES = 16
@@ -78,16 +79,6 @@ def test_logs_of_any_shape_pass_the_official_checker_and_the_strict_one(make_run
     assert resumed > SHAPES // 2
 
 
-def qualities(*values: float) -> MagicMock:
-    """Those of the evaluations, one after the other."""
-    return MagicMock(side_effect=values)
-
-
-@pytest.fixture
-def config(toy_config: MakeConfig) -> RunConfig:
-    return toy_config(evaluation=EvaluationConfig(target=0.9, every=10, first=10))
-
-
 @given(total=st.integers(1, 300), every=st.integers(1, 90), first=st.integers(1, 90), multiple=st.integers(1, 40))
 def test_blocks_are_whole_steps_and_cover_every_sample_once(total, every, first, multiple):
     blocks = plan_blocks(total, every, first, multiple)
@@ -98,25 +89,60 @@ def test_blocks_are_whole_steps_and_cover_every_sample_once(total, every, first,
         assert all(block.last == total or (block.last - first) % every == 0 for block in blocks)
 
 
-@pytest.mark.parametrize("stop_after, still_owed", [(2, [3, 4, 5]), (3, [4, 5])])
-def test_a_stopped_run_goes_on_with_the_next_step_and_owes_nothing(make_run, config, tmp_path, stop_after, still_owed):
-    with make_run(config, IN_SAMPLES, checkpoints=tmp_path / "checkpoint") as run:
-        train(run, 40, qualities(0.1), stops=[stop_after])
-    assert run.outcome is Outcome.STOPPED
-    with resume(make_run, tmp_path, config=config, spec=IN_SAMPLES) as resumed:
-        assert train(resumed, 40, qualities(0.5, 0.95)) == still_owed
-    told = record.read(tmp_path / "result_0.txt")
-    assert [event.metadata["epoch_num"] for event in told.all(keys.EVAL_ACCURACY)] == [12, 20]
-    assert [event.metadata["first_epoch_num"] for event in told.all(keys.BLOCK_START)] == [1, 13]
-    assert told.all(keys.RESUMED)[0].metadata["epoch_num"] == 4 * stop_after
-    assert told.status == keys.SUCCESS
+CPU = torch.device("cpu")
 
 
-def test_a_metric_that_falls_is_reached_from_above(timed, toy_config, tmp_path, clock):
-    spec = replace(IN_SAMPLES, mlperf_benchmark="gpt_125m", ruleset="beyond_mlperf")
-    config = toy_config(evaluation=EvaluationConfig(target=1.89, every=20, first=20))
-    with timed(config, spec) as run:
-        train(run, 40, qualities(2.5, 1.88), before_step=lambda number: clock.advance(1.0))
-    assert run.outcome is Outcome.REACHED
-    report = check(tmp_path / "result_0.txt")
-    assert (report.ruleset, report.passed, report.demonstration) == ("beyond_mlperf", True, True)
+def checked_steps(step_seconds: list[float], interval: SyncInterval) -> list[int]:
+    """After which steps a run checks whose steps take so long."""
+    now, steps = 0.0, []
+    interval.begin(0, now)
+    for step, seconds in enumerate(step_seconds, 1):
+        now += seconds
+        if interval.due(step):
+            steps.append(step)
+            interval.synced(step, interval.seconds_per_step(step, now), now)
+    return steps
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_fast_steps_are_synchronized_at_the_largest_interval_and_slow_ones_one_by_one(device):
+    steps = checked_steps([0.001] * 400 + [5.0] * 90, SyncInterval(torch.device(device)))
+    assert steps[:4] == [1, 3, 7, 15] and steps[-3:] == [488, 489, 490]
+    gaps = {after - before for before, after in zip(steps, steps[1:], strict=False)}
+    assert max(gaps) == MOST_STEPS[device]
+    assert checked_steps([60.0] * 12, SyncInterval(CPU, 4)) == [4, 8, 12]  # which is fixed
+
+
+@given(seconds=st.floats(1e-4, 30), count=st.integers(20, 120))
+def test_checks_of_even_steps_are_no_further_apart_than_two_seconds_or_one_step(seconds, count):
+    steps = checked_steps([seconds] * count, SyncInterval(CPU))
+    gaps = [after - before for before, after in zip([0, *steps], steps, strict=False)]
+    assert max(gaps) <= MOST_STEPS["cpu"]
+    assert all(gap == 1 or gap * seconds <= SECONDS * 1.001 for gap in gaps)
+
+
+@given(st.lists(st.tuples(st.floats(1e-3, 10), st.floats(1e-3, 10)), min_size=1, max_size=80))
+def test_ranks_of_unequal_speed_check_after_the_same_steps(times):
+    """Each is told the largest of both ranks' seconds, as the all-reduce of a run tells them."""
+    one, other = SyncInterval(CPU), SyncInterval(CPU)
+    now = [0.0, 0.0]
+    for interval in (one, other):
+        interval.begin(0, 0.0)
+    for step, pair in enumerate(times, 1):
+        now = [before + seconds for before, seconds in zip(now, pair, strict=True)]
+        assert one.due(step) == other.due(step)
+        if one.due(step):
+            slowest = max(one.seconds_per_step(step, now[0]), other.seconds_per_step(step, now[1]))
+            one.synced(step, slowest, now[0])
+            other.synced(step, slowest, now[1])
+
+
+def test_an_evaluation_does_not_count_as_slow_steps_and_a_resumed_run_checks_after_its_first():
+    interval = SyncInterval(CPU)
+    interval.begin(0, 0.0)
+    interval.synced(5, 0.001, 0.005)
+    interval.begin(5, 600.0)
+    assert interval.seconds_per_step(6, 600.001) == pytest.approx(0.001)
+    resumed = SyncInterval(CPU)
+    resumed.begin(137, 0.0)
+    assert resumed.due(138)

@@ -1,7 +1,7 @@
 """A rank that fails on purpose: `python faulty_rank.py STEP:HOW run ...` is `timedrun run ...` with a fault at a step.
 
-kill: SIGKILL; stop: SIGSTOP; raise: an exception; hang: sleep forever; nan: the loss is NaN from that step on;
-slow: each step from there on takes longer; abort: SIGABRT after the run, as a library's teardown may cause.
+stop: SIGSTOP; raise: an exception; hang: sleep forever; nan: the loss is NaN from that step on;
+slow: each step from there on takes longer, and SIGABRT comes after the run, as a library's teardown may cause.
 """
 
 import os
@@ -20,8 +20,6 @@ step_done = TimedRun.step_done
 
 def inject(how: str) -> None:
     match how:
-        case "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         case "raise":
@@ -43,6 +41,6 @@ if __name__ == "__main__":
             inject(how)
 
     TimedRun.step_done = faulty_step_done
-    if how == "abort":
+    if how == "slow":
         Watchdog.stop = lambda watch: os.abort()  # once the run has ended
     sys.exit(main(sys.argv[2:]))
