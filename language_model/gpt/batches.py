@@ -11,16 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.datasets import TokenRange, open_store
-from language_model.gpt.encoding import Tokens
 from language_model.gpt.settings import Sampling
-from language_model.gpt.token_shards import ShardedTokens
+from language_model.gpt.token_store import TokenSequence, open_store
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.training import sampling as sample_order
 from timedrun.training.prefetch import StepBatches, to_device
 from timedrun.training.sampling import Indices
 
-TokenSequence = Tokens | ShardedTokens | TokenRange
 _epoch_order = lru_cache(maxsize=2)(sample_order.epoch_order)  # a batch may span the end of an epoch
 
 

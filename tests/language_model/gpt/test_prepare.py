@@ -4,7 +4,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from judging.ground.errors import DataError, ExitCode, UsageError
@@ -13,8 +12,9 @@ from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
 from language_model.gpt.encoding import BytePairs
 from language_model.gpt.prepare import prepare
 from language_model.gpt.settings import GptDataConfig
-from language_model.gpt.token_shards import ShardStore
+from language_model.gpt.token_store import ShardStore
 from tests.language_model.gpt import decoding
+from tests.language_model.gpt.conftest import whole
 from timedrun.cli import main
 
 CONFIG = shakespeare_baseline()
@@ -86,7 +86,7 @@ def test_documents_become_shards_with_the_token_before_each(texts, byte_pairs_li
     assert [shard.tokens for shard in store.shards["train"]][:-1] == [250] * (len(names) - 2)
     for split, numbers in (("train", range(30)), ("validation", range(30, 34))):
         tokens = store.tokens(split)  # type: ignore[arg-type]
-        text = decoding.byte_pairs(byte_pairs_like_gpt2, tokens[np.arange(len(tokens))])
+        text = decoding.byte_pairs(byte_pairs_like_gpt2, whole(tokens))
         assert text == "".join(f"<|endoftext|>the dog {number} sat\non the mat." for number in numbers)
     assert prepare(shards(), folder, decode=True, workers=1) == found
     assert (found["vocabulary"], found["end_of_text"]) == (331, 330)

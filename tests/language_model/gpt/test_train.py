@@ -15,10 +15,11 @@ from language_model.gpt.configs import GptRunConfig, shakespeare_modern
 from language_model.gpt.datasets import facts
 from language_model.gpt.model import NextTokenLoss, token_losses
 from language_model.gpt.settings import GptDataConfig
-from language_model.gpt.tokens import TokenStore
+from language_model.gpt.token_store import TokenStore
 from language_model.gpt.train import validation_loss
 from mlevents import keys, record
 from mlevents.runlog import RunLog
+from tests.language_model.gpt.conftest import whole
 from tests.one_rank import ALONE, stopped, trained
 from timedrun.config import EvaluationConfig
 from timedrun.distributed.process_group import ProcessGroup
@@ -164,7 +165,7 @@ def test_the_validation_loss_is_the_mean_over_all_tokens(small, store, world_siz
         else:
             with pytest.raises(RuntimeError, match="no loss was recorded"):
                 validation_loss(NextTokenLoss(table), data, Precision("fp32", CPU), ranks, expected)
-    tokens = torch.tensor(store.tokens("validation").astype("int64"))
+    tokens = torch.tensor(whole(store.tokens("validation")).astype("int64"))
     logs = table(tokens[:-1]).double().log_softmax(1)
     assert value == pytest.approx(-logs.gather(1, tokens[1:, None]).mean().item(), rel=1e-5)
 

@@ -1,5 +1,6 @@
-"""Token shards: bytes as others write them, several as one sequence, and errors that name the damage."""
+"""Token stores and shards: what was written or what others write is read; errors name the damage."""
 
+import json
 import struct
 from dataclasses import replace
 from itertools import islice
@@ -7,18 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from judging.ground.errors import DataError
+from judging.ground.errors import DataError, UsageError
 from judging.ground.token_shard import read_shard, write_shard
 from language_model.gpt import datasets
+from language_model.gpt import prepare as module
 from language_model.gpt.batches import document_starts, open_batches
-from language_model.gpt.encoding import Tokens
+from language_model.gpt.encoding import SPLITS, Tokens
+from language_model.gpt.prepare import prepare_tokens
 from language_model.gpt.settings import GptDataConfig
-from language_model.gpt.token_shards import ShardStore
-from timedrun.distributed.process_group import ProcessGroup
-
-ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
+from language_model.gpt.token_store import MANIFEST, PreparedStore, ShardStore, open_store
+from tests.language_model.gpt import decoding
+from tests.language_model.gpt.conftest import whole
+from tests.one_rank import ALONE
 
 
 def header(magic: int = 20240520, version: int = 1, tokens: int = 3) -> bytes:
@@ -89,7 +91,7 @@ def test_a_missing_split_and_shards_of_two_encodings_are_refused(folder):
     (folder / "small_train_000001.bin").unlink()
     (folder / "fineweb_val_000000.bin").unlink()
     with pytest.raises(DataError, match=r"no \*_val_\*\.bin, so the validation split is missing"):
-        datasets.open_store(folder)
+        open_store(folder)
 
 
 def test_a_check_of_every_token_finds_another_encoding(folder):
@@ -103,7 +105,7 @@ def test_a_check_of_every_token_finds_another_encoding(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "tokens", "whole", "words"),
+    ("name", "tokens", "every", "words"),
     [
         ("val_000001", slice(300, 400), False, "000001.bin of the validation split has the tokens of fineweb_train_"),
         ("val_000001", slice(0, 300), False, "of the validation split has the tokens of fineweb_train_000001"),
@@ -119,13 +121,13 @@ def test_a_check_of_every_token_finds_another_encoding(folder):
         ("val_000002", slice(1, 9), False, ["fineweb_val_*.bin: shards between 0 and 2 are missing;"]),
     ],
 )
-def test_shards_that_repeat_others_or_are_missing_or_empty_are_named(folder, drawn, name, tokens, whole, words):
+def test_shards_that_repeat_others_or_are_missing_or_empty_are_named(folder, drawn, name, tokens, every, words):
     write_shard(folder / f"fineweb_{name}.bin", drawn[tokens])
     if isinstance(words, str):
         with pytest.raises(DataError, match=words):
-            ShardStore(folder).notes(whole=whole)
+            ShardStore(folder).notes(whole=every)
     else:
-        notes = ShardStore(folder).notes(whole=whole)
+        notes = ShardStore(folder).notes(whole=every)
         assert [note[: len(start)] for note, start in zip(notes, words, strict=True)] == words
 
 
@@ -144,7 +146,7 @@ def test_the_identity_covers_every_byte_and_the_digest_before_the_clock_only_hea
 
 def test_evaluation_predicts_the_prefix_of_a_longer_split(folder, small):
     config = small({"vocabulary": 50_257}, data=GptDataConfig(eval_tokens=70, eval_batch=2))
-    tokens = ShardStore(folder).tokens("validation")[np.arange(101)].tolist()
+    tokens = whole(ShardStore(folder).tokens("validation")).tolist()
     batches = list(open_batches(config, folder, ALONE).evaluation())
     assert sum((batch.inputs.flatten().tolist() for batch in batches), []) == tokens[:70]
     assert sum((batch.targets.flatten().tolist() for batch in batches), []) == tokens[1:71]
@@ -158,16 +160,128 @@ def test_evaluation_predicts_the_prefix_of_a_longer_split(folder, small):
 
 def test_samples_begin_at_the_first_document_of_their_block_and_text_without_documents_is_refused(folder, small, store):
     train = ShardStore(folder).tokens("train")
-    whole = train[np.arange(400)].tolist()
+    tokens = whole(train).tolist()
     blocks = np.arange(24) * 16
     expected = []
     for block in blocks:
-        inside = [place for place in range(block, block + 16) if whole[place] == 50_256 and place + 17 <= 400]
+        inside = [place for place in range(block, block + 16) if tokens[place] == 50_256 and place + 17 <= 400]
         expected.append(min(inside, default=block))
     assert document_starts(train, blocks, 16, 50_256).tolist() == expected
     assert len(set(expected) - set(blocks.tolist())) > 5  # some moved
     config = small({"vocabulary": 50_257}, data=GptDataConfig(sampling="documents"))
     rows = [row for batch in islice(open_batches(config, folder, ALONE).train(), 6) for row in batch.inputs.tolist()]
-    assert sorted(rows) == sorted(whole[start : start + 16] for start in expected)  # 24 samples: one epoch
+    assert sorted(rows) == sorted(tokens[start : start + 16] for start in expected)  # 24 samples: one epoch
     config = small(data=GptDataConfig(sampling="documents"))
     assert "data.sampling documents: no token separates" in datasets.preflight(config, store.folder, 1)[0]
+
+
+@pytest.fixture
+def source(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.fixture
+def prepared(source: Path, tmp_path: Path) -> Path:
+    prepare_tokens([source], tmp_path / "store")
+    return tmp_path / "store"
+
+
+def test_the_first_nine_tenths_are_for_training_and_nothing_is_lost(prepared, text):
+    store = PreparedStore(prepared)
+    alphabet = store.manifest.alphabet
+    cut = int(len(text) * 0.9)
+    assert decoding.characters(alphabet, whole(store.tokens("train"))) == text[:cut]
+    assert decoding.characters(alphabet, whole(store.tokens("validation"))) == text[cut:]
+    assert store.manifest.alphabet == "".join(sorted(set(text)))
+    store.verify()
+
+
+def test_several_files_follow_one_another_in_the_order_given(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "VALIDATION_FRACTION", 0.5)
+    for name, content in (("b", "bbbb"), ("a", "aaaa"), ("c", "cc")):
+        (tmp_path / name).write_text(content)
+    manifest = prepare_tokens([tmp_path / name for name in "bac"], tmp_path / "out")
+    store = PreparedStore(tmp_path / "out")
+    texts = [decoding.characters(manifest.alphabet, whole(store.tokens(split))) for split in SPLITS]
+    assert texts == ["bbbba", "aaacc"]
+    assert [source.name for source in manifest.sources] == ["b", "a", "c"]
+
+
+def test_byte_pair_documents_end_with_the_token_for_it(tmp_path, byte_pairs, monkeypatch):
+    monkeypatch.setattr(module, "VALIDATION_FRACTION", 0.2)
+    (tmp_path / "one").write_text("the cat's dog\n")
+    (tmp_path / "two").write_text("sat on the mat.")
+    encoder, merges = byte_pairs
+    prepare_tokens([tmp_path / "one", tmp_path / "two"], tmp_path / "out", encoder=encoder, merges=merges)
+    store = PreparedStore(tmp_path / "out")
+    texts = [decoding.byte_pairs(byte_pairs, whole(store.tokens(split))) for split in SPLITS]
+    assert texts == ["the cat's dog\n<|endoftext|>sat on th", "e mat.<|endoftext|>"]
+    for files in ({"encoder": encoder}, {"merges": merges}):
+        with pytest.raises(UsageError, match=r"encoder\.json \(--vocabulary\) and vocab\.bpe"):
+            prepare_tokens([tmp_path / "one"], tmp_path / "other", **files)
+
+
+def change_manifest(folder: Path, **values: object) -> None:
+    path = folder / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda folder: (folder / "validation.tokens").write_bytes(b""), r"validation\.tokens: truncated"),
+        (lambda folder: (folder / "validation.tokens").unlink(), r"validation\.tokens: missing"),
+        (lambda folder: (folder / MANIFEST).write_text("{"), r"tokens\.json: damaged or edited"),
+        (lambda folder: (folder / MANIFEST).unlink(), r"no tokens\.json"),
+        (lambda folder: change_manifest(folder, extra=1), "damaged or edited"),
+        (lambda folder: change_manifest(folder, files={}), "damaged or edited"),
+        (lambda folder: change_manifest(folder, version=None), "version None is not supported.*run prepare again"),
+    ],
+)
+def test_a_store_that_is_damaged_or_of_another_version_is_refused_in_words(prepared, change, words):
+    change(prepared)
+    with pytest.raises(DataError, match=words):
+        open_store(prepared)
+
+
+def test_a_token_outside_the_vocabulary_is_found_where_every_token_is_read(prepared):
+    change_manifest(prepared, vocabulary=3)
+    with pytest.raises(DataError, match="outside the vocabulary of 3"):
+        PreparedStore(prepared).verify()
+
+
+def test_a_text_that_is_not_utf8_or_too_short_leaves_nothing_behind(tmp_path, source):
+    (tmp_path / "bad.txt").write_bytes(b"good so far\xff")
+    with pytest.raises(DataError, match=r"bad\.txt: byte 11 is not UTF-8"):
+        prepare_tokens([source, tmp_path / "bad.txt"], tmp_path / "out")
+    with pytest.raises(DataError, match=r"none\.txt cannot be read"):
+        prepare_tokens([tmp_path / "none.txt"], tmp_path / "out")
+    with pytest.raises(DataError, match=r"two are equal, so one may be validated on"):
+        prepare_tokens([source, source], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "short.txt").write_text("abcdefgh")
+    with pytest.raises(DataError, match="8 characters leave fewer than 2 tokens for validation"):
+        prepare_tokens([tmp_path / "short.txt"], tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_an_existing_store_is_never_overwritten(tmp_path, source, prepared):
+    before = (prepared / "train.tokens").read_bytes()
+    with pytest.raises(UsageError, match=r"already has tokens\.json, train\.tokens, validation\.tokens"):
+        prepare_tokens([source], prepared)
+    assert (prepared / "train.tokens").read_bytes() == before
+
+
+def test_a_failed_preparation_leaves_no_store(tmp_path, source, monkeypatch):
+    def fail(*arguments: object) -> object:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
+        patch.setattr(module, "encode_pieces", fail)
+        prepare_tokens([source], tmp_path / "out")
+    with pytest.raises(DataError, match="not a token store"):
+        PreparedStore(tmp_path / "out")
+    prepare_tokens([source], tmp_path / "out")  # what was left is no obstacle
+    PreparedStore(tmp_path / "out").verify()
