@@ -1,6 +1,7 @@
 """Stream documents from WikiExtractor's output or plain text, compressed or not, one in memory at a time."""
 
 import bz2
+import codecs
 import gzip
 import hashlib
 import html
@@ -9,6 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -17,7 +19,8 @@ from judging.ground.file_kind import require_own_kind
 from language_model.text.sentences import split_sentences
 
 LARGEST_DOCUMENT = 1 << 26
-"""Maximum bytes of one document; a larger one means that a file has no document boundaries."""
+"""Maximum characters of one document; a larger one means that a file has no document boundaries."""
+PIECE_BYTES = 1 << 20
 _TAG_NAMES = (
     "b|big|blockquote|br|caption|center|code|dd|del|div|dl|dt|em|font|gallery|h[1-6]|hr|i|includeonly|ins|li|math|noinclude|nowiki|ol|"
     "onlyinclude|p|poem|pre|ref|references|s|small|span|strike|strong|sub|sup|table|td|th|tr|tt|u|ul|var"
@@ -28,6 +31,7 @@ _EMPTY_BRACKETS = re.compile(r"\(\s*[,;:]?(?:\s*[,;:])*\s*\)|\[\s*\]")
 _OPEN_BRACKET = re.compile(r"\(\s*[,;](?:\s*[,;])*\s*")
 _TITLE = re.compile(r'\stitle="')
 _WORD = re.compile(r"\w")
+_WHITE = " \t\n\r\v\f"
 _MAGIC: dict[bytes, Callable[[BinaryIO], Any]] = {b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open, b"\x1f\x8b": gzip.open}
 
 
@@ -149,59 +153,74 @@ def _decompressed(raw: BinaryIO) -> BinaryIO:
     return raw
 
 
+def decoded(path: Path, stream: BinaryIO) -> Iterator[str]:
+    """Yield the text of the open file `path` in pieces of about `PIECE_BYTES`, with line ends unchanged and without a
+    byte-order mark. Raises DataError if it is not UTF-8; the message has the offset, counted from 0."""
+    left, start, read = b"", 0, b" "  # undecoded bytes and their offset in the file
+    while read:
+        read = stream.read(PIECE_BYTES)
+        data = left + read
+        try:
+            text, used = codecs.utf_8_decode(data, "strict", not read)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path} is not UTF-8: byte {start + error.start:,} of its text is 0x{data[error.start]:02x} "
+                f"({error.reason}); nothing was prepared; convert the file to UTF-8"
+            ) from None
+        if text := text if start else text.removeprefix("\ufeff"):
+            yield text
+        left, start = data[used:], start + used
+
+
 def _parse(file: Path, stream: BinaryIO) -> Iterator[Document]:
     """Yield the documents of a stream; the format is detected from its first non-blank line."""
-    offset = 0
-    lines = _lines(file, stream)
+    lines = _lines(file, decoded(file, stream))
+    for first in lines:
+        if first.startswith("<doc "):
+            yield from _wikipedia(file, chain([first], lines))
+        elif first.startswith('{"'):
+            raise DataError(f"{file} contains JSON lines; nothing was prepared; run WikiExtractor without --json")
+        elif first.strip(_WHITE):
+            yield from _plain(file, chain([first], lines))
+
+
+def _lines(file: Path, pieces: Iterator[str]) -> Iterator[str]:
+    held = ""
+    for piece in chain(pieces, [""]):
+        *whole, held = (held + piece).split("\n")
+        if max(map(len, (*whole, held))) > LARGEST_DOCUMENT:
+            raise DataError(
+                f"{file} has a line of more than {LARGEST_DOCUMENT:,} characters; nothing was prepared from it"
+            )
+        yield from (f"{line}\n" for line in whole)
+    if held:
+        yield held
+
+
+def _wikipedia(file: Path, lines: Iterator[str]) -> Iterator[Document]:
+    """Yield documents `<doc ...>`, title, blank line, paragraphs, `</doc>`."""
+    body: list[str] | None = None
     for line in lines:
-        if offset == 0:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        if line.strip():
-            if line.startswith(b"<doc "):
-                yield from _wikipedia(file, line, offset, lines)
-            elif line.startswith(b'{"'):
-                raise DataError(f"{file} contains JSON lines; nothing was prepared; run WikiExtractor without --json")
-            else:
-                yield from _plain(file, line, offset, lines)
-            return
-        offset += len(line)
-
-
-def _lines(file: Path, stream: BinaryIO) -> Iterator[bytes]:
-    for line in iter(lambda: stream.readline(LARGEST_DOCUMENT + 1), b""):
-        if len(line) > LARGEST_DOCUMENT:
-            raise DataError(f"{file} has a line of more than {LARGEST_DOCUMENT:,} bytes; nothing was prepared from it")
-        yield line
-
-
-def _wikipedia(file: Path, header: bytes, offset: int, lines: Iterator[bytes]) -> Iterator[Document]:
-    """Yield documents `<doc ...>`, title, blank line, paragraphs, `</doc>`; `header` is at byte `offset`."""
-    body: list[bytes] | None = None
-    size, start, name = 0, offset, ""
-    line: bytes | None = header
-    while line is not None:
         if body is None:
-            if line.startswith(b"<doc "):
-                opening = _decode(file, line, offset).removeprefix("\ufeff").strip()
+            if line.startswith("<doc "):
+                opening = line.strip()
                 title = html.unescape(_title(opening))
-                name, body, size, start = f"{file.name}: {title or opening}", [], 0, offset + len(line)
-            elif line.strip():
+                name, body, size = f"{file.name}: {title or opening}", list[str](), 0
+            elif line.strip(_WHITE):
                 raise DataError(
-                    f"{file}, byte {offset}: text outside <doc> ... </doc>; nothing was prepared; extract it again"
+                    f"{file}: text outside <doc> ... </doc>, {line[:60]!r}; nothing was prepared; extract it again"
                 )
-        elif line.startswith(b"</doc>"):
-            text = _decode(file, b"".join(body), start).lstrip("\r\n")
+        elif line.startswith("</doc>"):
+            text = "".join(body).lstrip("\r\n")
             first, _, rest = text.partition("\n")
             titled = not title or html.unescape(first.strip()) == title
             yield Document(name, rest if titled else text, prose=True)
             body = None
-        elif line.startswith(b"<doc "):
+        elif line.startswith("<doc "):
             break
         else:
             body.append(line)
             size = _checked_size(file, name, size + len(line))
-        offset += len(line)
-        line = next(lines, None)
     if body is not None:
         raise DataError(f"{name} has no </doc>: {file} is truncated there; nothing was prepared; extract it again")
 
@@ -215,39 +234,21 @@ def _title(opening: str) -> str:
     return inside[match.end() : -1]
 
 
-def _plain(file: Path, first: bytes, offset: int, lines: Iterator[bytes]) -> Iterator[Document]:
-    """Yield documents separated by blank lines, one sentence per line; `first` is at byte `offset`."""
-    body, size, start, number = [first], len(first), offset, 1
-    offset += len(first)
-    for line in lines:
-        if line.isspace():
-            if body:
-                yield Document(f"{file.name}: document {number}", _decode(file, b"".join(body), start), prose=False)
-                body, size, number = [], 0, number + 1
-        else:
-            if not body:
-                start = offset
-            body.append(line)
-            size = _checked_size(file, f"{file.name}: document {number}", size + len(line))
-        offset += len(line)
-    if body:
-        yield Document(f"{file.name}: document {number}", _decode(file, b"".join(body), start), prose=False)
+def _plain(file: Path, lines: Iterator[str]) -> Iterator[Document]:
+    """Yield documents separated by blank lines, one sentence per line."""
+    filled = groupby(lines, lambda line: bool(line.strip(_WHITE)))
+    for number, body in enumerate((body for words, body in filled if words), 1):
+        name, size, held = f"{file.name}: document {number}", 0, list[str]()
+        for line in body:
+            held.append(line)
+            size = _checked_size(file, name, size + len(line))
+        yield Document(name, "".join(held), prose=False)
 
 
 def _checked_size(file: Path, name: str, size: int) -> int:
     if size > LARGEST_DOCUMENT:
         raise DataError(
-            f"{name} of {file} is larger than {LARGEST_DOCUMENT:,} bytes; nothing was prepared from it; "
+            f"{name} of {file} is larger than {LARGEST_DOCUMENT:,} characters; nothing was prepared from it; "
             "separate documents by a blank line"
         )
     return size
-
-
-def _decode(file: Path, data: bytes, offset: int) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file} is not UTF-8: byte {offset + error.start} of its text is 0x{data[error.start]:02x} "
-            f"({error.reason}); nothing was prepared; convert the file to UTF-8"
-        ) from error

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from judging.ground.errors import DataError
-from language_model.gpt import encoding as module
 from language_model.gpt.encoding import BytePairs, Characters, encode_pieces, read_text
+from language_model.text import corpus
 from tests.language_model.gpt import decoding
 
 TRICKY = st.text(alphabet=string.ascii_letters[:4] + " \n\t'sé漢1.\x1c\u00a0", max_size=60)
@@ -71,7 +71,7 @@ def test_a_missing_or_broken_encoding_is_named(tmp_path, byte_pairs):
 
 @pytest.mark.parametrize("piece_bytes", [1, 3, 1000])
 def test_files_are_read_whole_in_any_pieces(tmp_path, piece_bytes, monkeypatch):
-    monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(corpus, "PIECE_BYTES", piece_bytes)
     path = tmp_path / "text.txt"
     for mark in ("", "\ufeff"):  # a byte-order mark is none of the text; one within it is
         path.write_bytes(f"{mark}aé漢\U0001f600\r\n\ufeffb".encode())
@@ -83,8 +83,8 @@ def test_files_are_read_whole_in_any_pieces(tmp_path, piece_bytes, monkeypatch):
     "data, offset", [(b"abc\xffdef", 3), ("é".encode() * 3 + b"\xc3", 6), (b"a\xe6\xbc", 1), (b"\xef\xbb\xbfa\xff", 4)]
 )
 def test_a_byte_that_is_not_utf8_is_named_with_its_offset(tmp_path, data, offset, piece_bytes, monkeypatch):
-    monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(corpus, "PIECE_BYTES", piece_bytes)
     path = tmp_path / "text.txt"
     path.write_bytes(data)
-    with pytest.raises(DataError, match=rf"text\.txt: byte {offset} is not UTF-8"):
+    with pytest.raises(DataError, match=rf"text\.txt is not UTF-8: byte {offset} "):
         list(read_text(path))

@@ -254,7 +254,7 @@ def test_a_token_outside_the_vocabulary_is_found_where_every_token_is_read(prepa
 
 def test_a_text_that_is_not_utf8_or_too_short_leaves_nothing_behind(tmp_path, source):
     (tmp_path / "bad.txt").write_bytes(b"good so far\xff")
-    with pytest.raises(DataError, match=r"bad\.txt: byte 11 is not UTF-8"):
+    with pytest.raises(DataError, match=r"bad\.txt is not UTF-8: byte 11"):
         prepare_tokens([source, tmp_path / "bad.txt"], tmp_path / "out")
     with pytest.raises(DataError, match=r"none\.txt cannot be read"):
         prepare_tokens([tmp_path / "none.txt"], tmp_path / "out")
