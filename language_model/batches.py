@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from language_model.collator import MaskedBatch, balanced_parts, collate
 from language_model.configs import BertRunConfig
-from language_model.masking import mask, prediction_counts
+from language_model.text.masking import mask, prediction_counts
 from language_model.text.store import MaskedSequences, RaggedStore
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.training import sampling

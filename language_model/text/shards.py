@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,14 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from language_model.text.corpus import Document
+from language_model.text.masking import mask, prediction_counts
 from language_model.text.sentence_pairs import sequences
 from language_model.text.settings import TextSettings
-from language_model.text.store import COLUMNS, Split, token_type
-from language_model.text.vocabulary import Encoder, SpecialIds, Vocabulary, read_vocabulary
+from language_model.text.store import SPLITS, Sequences, Split, token_type
+from language_model.text.vocabulary import Encoder, Vocabulary, read_vocabulary
 from timedrun.storage.store_files import load_record, save_record
 from timedrun.training.sampling import stream_seed
 
-RULES = 1
+RULES = 2
 """Version of cleaning, sentence splitting, pairing and masking; shards of another version are rebuilt."""
 
 
@@ -48,36 +49,23 @@ class Part:
         return sha256.hexdigest()
 
 
-class PartBuilder:
-    """Collects documents into shards of about `characters`; a small rest joins the shard before it."""
-
-    def __init__(self, split: Split, characters: int) -> None:
-        self.split = split
-        self.characters = characters
-        self._numbers = itertools.count()
-        self._held: list[Document] = []
-        self._gathered: list[Document] = []
-        self._size = 0
-
-    def add(self, document: Document) -> Iterator[Part]:
-        """Add a document and yield the shard it completes, if any."""
-        self._gathered.append(document)
-        self._size += len(document.text)
-        if self._size >= self.characters:
-            yield from self._parts(self._held)
-            self._held, self._gathered, self._size = self._gathered, [], 0
-
-    def rest(self) -> Iterator[Part]:
-        """Yield the last shards."""
-        if self._size * 2 >= self.characters:
-            yield from self._parts(self._held)
-            yield from self._parts(self._gathered)
-        else:
-            yield from self._parts(self._held + self._gathered)
-
-    def _parts(self, documents: list[Document]) -> Iterator[Part]:
-        if documents:
-            yield Part(self.split, next(self._numbers), tuple(documents))
+def parts(documents: Iterable[tuple[Split, Document]], characters: int) -> Iterator[Part]:
+    """Yield the documents of both splits in shards of about `characters`; a small rest joins the shard before it."""
+    held: dict[Split, list[Document]] = {split: [] for split in SPLITS}
+    gathered: dict[Split, list[Document]] = {split: [] for split in SPLITS}
+    sizes, numbers = dict.fromkeys(SPLITS, 0), {split: itertools.count() for split in SPLITS}
+    for split, document in documents:
+        gathered[split].append(document)
+        sizes[split] += len(document.text)
+        if sizes[split] >= characters:
+            if held[split]:
+                yield Part(split, next(numbers[split]), tuple(held[split]))
+            held[split], gathered[split], sizes[split] = gathered[split], [], 0
+    for split in SPLITS:
+        rest = [held[split], gathered[split]]
+        for last in rest if sizes[split] * 2 >= characters else [sum(rest, [])]:
+            if last:
+                yield Part(split, next(numbers[split]), tuple(last))
 
 
 @dataclass(frozen=True)
@@ -102,52 +90,24 @@ class PartContent:
 def part_content(part: Part, settings: TextSettings, vocabulary: Vocabulary, encoder: Encoder) -> PartContent:
     """Tokenize the documents of `part` and build its sequences, masked in the evaluation split."""
     documents, skipped = _tokenized(part.documents, encoder)
-    kind, special = token_type(len(vocabulary)), vocabulary.special
-    tokens, masked, labels, index = array("I"), array("H"), array("I"), array("H")
+    made, index = array("I"), array("H")
     random = Random(stream_seed(settings.seed, f"pairs of {part.split}", part.number))
-    random_masks = Random(stream_seed(settings.seed, "masks", part.number))
     for _ in range(settings.duplicates if part.split == "train" else 1):
-        for sequence, first in sequences(documents, settings, special, random):
+        for sequence, first in sequences(documents, settings, vocabulary.special, random):
+            made += sequence
             index.extend((len(sequence), first))
-            if part.split == "train":
-                tokens += sequence
-                continue
-            changed, places, targets = mask(sequence, settings, special, len(vocabulary), random_masks)
-            index.append(len(places))
-            tokens.extend(changed)
-            masked.extend(places)
-            labels.extend(targets)
-    return PartContent(
-        np.array(index, dtype="<u2").reshape(-1, COLUMNS[part.split]),
-        np.array(tokens, dtype=kind),
-        np.array(masked, dtype="<u2"),
-        np.array(labels, dtype=kind),
-        sum(len(sentence) for document in documents for sentence in document),
-        len(documents),
-        tuple(skipped),
-    )
-
-
-def mask(
-    tokens: Sequence[int], settings: TextSettings, special: SpecialIds, vocabulary: int, random: Random
-) -> tuple[list[int], list[int], list[int]]:
-    """Mask one sequence: return its tokens, the increasing positions to predict, and their original tokens.
-
-    Positions are drawn from all but [CLS] and [SEP]. 80 % of them become [MASK], 10 % a random word of the
-    vocabulary, 10 % are unchanged (Devlin et al. 2018, 3.1).
-    """
-    output = list(tokens)
-    candidates = [place for place, token in enumerate(output) if token not in (special.cls, special.sep)]
-    random.shuffle(candidates)
-    drawn = candidates[: min(settings.max_predictions, max(1, round(len(output) * settings.masked_fraction)))]
-    places = sorted(drawn)
-    labels = [output[place] for place in places]
-    for place in drawn:
-        if random.random() < 0.8:
-            output[place] = special.mask
-        elif random.random() >= 0.5:
-            output[place] = random.randint(0, vocabulary - 1)
-    return output, places, labels
+    kind, table, tokens = token_type(len(vocabulary)), np.array(index, dtype="<u2").reshape(-1, 2), np.array(made)
+    masked, labels = np.empty(0, dtype="<u2"), np.empty(0, dtype=kind)
+    if part.split == "evaluation":
+        lengths, first_lengths = table.astype(np.int64).T
+        plain = Sequences(tokens.astype(np.int64), lengths, first_lengths)
+        ids = {"mask_id": vocabulary.special.mask, "vocabulary": len(vocabulary)}
+        drawn = mask(plain, np.arange(len(table)), settings, seed=settings.seed, epoch=part.number, **ids)
+        counts = prediction_counts(lengths, settings)
+        masked = (drawn.masked - np.repeat(np.cumsum(lengths) - lengths, counts)).astype("<u2")
+        table, tokens, labels = np.column_stack((table, counts.astype("<u2"))), drawn.tokens, drawn.labels.astype(kind)
+    wordpieces = sum(len(sentence) for document in documents for sentence in document)
+    return PartContent(table, tokens.astype(kind), masked, labels, wordpieces, len(documents), tuple(skipped))
 
 
 def _tokenized(documents: Sequence[Document], encoder: Encoder) -> tuple[list[list[array[int]]], list[str]]:

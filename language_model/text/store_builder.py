@@ -17,7 +17,7 @@ from judging.ground.folder_lock import locked
 from language_model.text import store as text_store
 from language_model.text.corpus_split import Corpora
 from language_model.text.settings import TextSettings
-from language_model.text.shards import Part, PartBuilder, PartContent, load_part, part_path, settings_key, start_making
+from language_model.text.shards import Part, PartContent, load_part, part_path, parts, settings_key, start_making
 from language_model.text.store import MANIFEST, SKIPPED, SPLITS, VERSION, VOCABULARY, Manifest, Split, read_manifest
 from language_model.text.store_writer import write_split
 from language_model.text.vocabulary import Vocabulary
@@ -45,7 +45,7 @@ def build_store(
         digests: dict[Split, list[str]] = {split: [] for split in SPLITS}
 
         def tasks() -> Iterator[tuple[Part, float]]:
-            for part in _parts(corpora, settings.part_characters):
+            for part in parts(corpora.documents(), settings.part_characters):
                 digests[part.split].append(part.digest)
                 yield part, done()
 
@@ -103,15 +103,6 @@ def summary(folder: Path, manifest: Manifest) -> dict[str, Any]:
     return values
 
 
-def _parts(corpora: Corpora, characters: int) -> Iterator[Part]:
-    """Yield the shards of both splits as they are completed."""
-    builders = {split: PartBuilder(split, characters) for split in SPLITS}
-    for split, document in corpora.documents():
-        yield from builders[split].add(document)
-    for builder in builders.values():
-        yield from builder.rest()
-
-
 def _name(task: tuple[Part, float]) -> str:
     """Return the documents of a shard, for messages."""
     part = task[0]
@@ -146,8 +137,8 @@ def _assembled(
             count += len(part.index)
             skipped.extend(part.skipped)
         wanted = chosen(count, settings.evaluation_samples if split == "evaluation" else count)
-        parts = _finished(out / WORK, split, digests[split], recorded["parts_key"])
-        written, facts[split] = write_split(out, split, parts, wanted, len(skipped))
+        finished = _finished(out / WORK, split, digests[split], recorded["parts_key"])
+        written, facts[split] = write_split(out, split, finished, wanted, len(skipped))
         files |= written
         names.extend(f"{split}: {name}\n" for name in skipped)
     files[VOCABULARY] = write_file(out / VOCABULARY, vocabulary.content)
