@@ -11,8 +11,7 @@ from language_model.configs import CPU_SPEED_UPS, BertRunConfig
 from language_model.datasets import CHECKPOINT, resolve
 from language_model.encoder import build_bert
 from language_model.tensorflow_checkpoint.initial_checkpoint import describe, load_initial_checkpoint, self_check
-from language_model.text.corpus import Corpus
-from language_model.text.corpus_split import Corpora
+from language_model.text.corpus import Corpora, Corpus
 from language_model.text.settings import TextSettings, evaluation_predictions
 from language_model.text.store import read_manifest, verify
 from language_model.text.store_builder import build_store, summary

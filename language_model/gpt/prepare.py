@@ -31,8 +31,7 @@ from language_model.gpt.encoding import (
 )
 from language_model.gpt.token_store import FILES, MANIFEST, SHARD_TOKENS, Manifest, Source, open_store
 from language_model.text import topics_store
-from language_model.text.corpus import Corpus, Document
-from language_model.text.corpus_split import Corpora
+from language_model.text.corpus import Corpora, Corpus, Document
 
 VALIDATION_FRACTION = 0.1
 DOCUMENTS = 256

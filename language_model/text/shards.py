@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from language_model.text.corpus import Document
 from language_model.text.masking import mask, prediction_counts
 from language_model.text.sentence_pairs import sequences
 from language_model.text.settings import TextSettings
-from language_model.text.store import SPLITS, Sequences, Split, token_type
+from language_model.text.store import SPLITS, PartContent, Sequences, Split, token_type
 from language_model.text.vocabulary import Encoder, Vocabulary, read_vocabulary
 from timedrun.storage.store_files import load_record, save_record
 from timedrun.training.sampling import stream_seed
@@ -66,25 +64,6 @@ def parts(documents: Iterable[tuple[Split, Document]], characters: int) -> Itera
         for last in rest if sizes[split] * 2 >= characters else [sum(rest, [])]:
             if last:
                 yield Part(split, next(numbers[split]), tuple(last))
-
-
-@dataclass(frozen=True)
-class PartContent:
-    """Sequences of a shard."""
-
-    index: NDArray[np.uint16]
-    """(n, 2) or (n, 3): the columns of a store's index"""
-    tokens: NDArray[Any]
-    """(T,)"""
-    masked: NDArray[np.uint16]
-    """(M,) positions within their sequences; empty in the train split"""
-    labels: NDArray[Any]
-    """(M,)"""
-    wordpieces: int
-    """Tokens of the text, each counted once."""
-    documents: int
-    skipped: tuple[str, ...] = ()
-    """Names of documents without any token."""
 
 
 def part_content(part: Part, settings: TextSettings, vocabulary: Vocabulary, encoder: Encoder) -> PartContent:

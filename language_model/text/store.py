@@ -1,15 +1,15 @@
 """Ragged store of tokenized sequences: a manifest and, for each split, lengths and concatenated tokens."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from judging.ground.atomic_file import StoredFile, check_size, write_file
+from judging.ground.atomic_file import FileWriter, StoredFile, check_size, write_file
 from judging.ground.errors import DataError
 from language_model.text.vocabulary import SpecialIds
 from timedrun.storage import store_files
@@ -48,6 +48,40 @@ class MaskedSequences(Sequences):
     """(M,) increasing positions within the T tokens"""
     labels: NDArray[np.int64]
     """(M,)"""
+
+
+@dataclass(frozen=True)
+class PartContent:
+    """Sequences of a shard."""
+
+    index: NDArray[np.uint16]
+    """(n, 2) or (n, 3): the columns of a store's index"""
+    tokens: NDArray[Any]
+    """(T,)"""
+    masked: NDArray[np.uint16]
+    """(M,) positions within their sequences; empty in the train split"""
+    labels: NDArray[Any]
+    """(M,)"""
+    wordpieces: int
+    """Tokens of the text, each counted once."""
+    documents: int
+    skipped: tuple[str, ...] = ()
+    """Names of documents without any token."""
+
+    def rows(self, chosen: NDArray[np.int64]) -> Self:
+        """Select sequences."""
+        if len(chosen) == len(self.index):
+            return self
+        kept = np.zeros(len(self.index), dtype=bool)
+        kept[chosen] = True
+        of_masked = np.repeat(kept, self.index[:, 2]) if self.index.shape[1] > 2 else np.zeros(0, dtype=bool)
+        return replace(
+            self,
+            index=self.index[kept],
+            tokens=self.tokens[np.repeat(kept, self.index[:, 0])],
+            masked=self.masked[of_masked],
+            labels=self.labels[of_masked],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +138,39 @@ def read_manifest(folder: Path) -> Manifest:
     if lacking or not isinstance(manifest.settings.get("max_length"), int):
         raise DataError(f"{path}: incomplete ({', '.join(lacking)}); nothing was read; run prepare again.")
     return manifest
+
+
+def write_split(
+    folder: Path, split: Split, parts: Iterable[PartContent], wanted: NDArray[np.int64], skipped: int = 0
+) -> tuple[dict[str, StoredFile], SplitFacts]:
+    """Write the `wanted` sequences of one split, increasing positions over all its shards.
+
+    Returns the manifest's entries; `skipped` documents were left out. Only one shard is in memory at a time.
+    """
+    writers = {name: FileWriter(folder / split / name) for name in ("index.npy", *CONTENT[split])}
+    header = {"descr": "<u2", "fortran_order": False, "shape": (len(wanted), COLUMNS[split])}
+    np.lib.format.write_array_header_1_0(writers["index.npy"], header)
+    counts = dict.fromkeys(("index.npy", *CONTENT["evaluation"]), 0)
+    passed = longest = documents = 0
+    for part in parts:
+        begin, end = np.searchsorted(wanted, (passed, passed + len(part.index)))
+        kept = part.rows(wanted[begin:end] - passed)
+        passed += len(part.index)
+        documents += part.documents
+        longest = max(longest, int(kept.index[:, 0].max(initial=0)))
+        arrays = (kept.index, kept.tokens, kept.masked, kept.labels)
+        for (name, writer), array in zip(writers.items(), arrays, strict=False):
+            writer.write(array.tobytes())
+            counts[name] += len(array)
+    facts = SplitFacts(
+        sequences=len(wanted),
+        tokens=counts["tokens.bin"],
+        longest=longest,
+        masked=counts["masked.bin"],
+        documents=documents,
+        skipped_documents=skipped,
+    )
+    return {f"{split}/{name}": writer.complete() for name, writer in writers.items()}, facts
 
 
 class RaggedStore:

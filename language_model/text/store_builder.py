@@ -15,11 +15,21 @@ from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError
 from judging.ground.folder_lock import locked
 from language_model.text import store as text_store
-from language_model.text.corpus_split import Corpora
+from language_model.text.corpus import Corpora
 from language_model.text.settings import TextSettings
-from language_model.text.shards import Part, PartContent, load_part, part_path, parts, settings_key, start_making
-from language_model.text.store import MANIFEST, SKIPPED, SPLITS, VERSION, VOCABULARY, Manifest, Split, read_manifest
-from language_model.text.store_writer import write_split
+from language_model.text.shards import Part, load_part, part_path, parts, settings_key, start_making
+from language_model.text.store import (
+    MANIFEST,
+    SKIPPED,
+    SPLITS,
+    VERSION,
+    VOCABULARY,
+    Manifest,
+    PartContent,
+    Split,
+    read_manifest,
+    write_split,
+)
 from language_model.text.vocabulary import Vocabulary
 from timedrun.storage.store_files import WORK
 from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
@@ -88,17 +98,11 @@ def summary(folder: Path, manifest: Manifest) -> dict[str, Any]:
     """Return the counts of a store as plain values."""
     values: dict[str, Any] = {"store": str(folder), "vocabulary_size": manifest.vocabulary_size}
     for split, facts in manifest.splits.items():
+        counts = asdict(facts)
+        counts["masked_tokens"] = counts.pop("masked")
+        counts["mean_length"] = round(facts.tokens / max(1, facts.sequences), 2)
         room = facts.sequences * int(manifest.settings["max_length"])
-        counts = {
-            "sequences": facts.sequences,
-            "tokens": facts.tokens,
-            "mean_length": round(facts.tokens / max(1, facts.sequences), 2),
-            "padding_share": round(1 - facts.tokens / max(1, room), 4),
-            "longest": facts.longest,
-            "masked_tokens": facts.masked,
-            "documents": facts.documents,
-            "skipped_documents": facts.skipped_documents,
-        }
+        counts["padding_share"] = round(1 - facts.tokens / max(1, room), 4)
         values |= {f"{split}_{name}": value for name, value in counts.items()}
     return values
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from judging.ground.errors import DataError
-from language_model.text.corpus import Document
-from language_model.text.corpus_split import Corpora
+from language_model.text.corpus import Corpora, Document
 from language_model.text.sentences import split_sentences
 from language_model.text.settings import TextSettings, evaluation_predictions
 from language_model.text.shards import RULES

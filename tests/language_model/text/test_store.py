@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError
 from language_model.text import store as text_store
-from language_model.text.shards import PartContent
-from language_model.text.store_writer import write_split
+from language_model.text.store import PartContent, write_split
 from language_model.text.vocabulary import SpecialIds
 
 SPECIAL = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4)
