@@ -33,7 +33,7 @@ class TokenBatch:
     """Sequences of the step over all ranks."""
 
 
-class TokenBatches:
+class TokenBatches(StepBatches[TokenBatch]):
     """Batches of one rank on its device; each is a pure function of (seed, step). Closing it ends its thread."""
 
     def __init__(
@@ -47,15 +47,10 @@ class TokenBatches:
     ) -> None:
         self.config, self.ranks, self.length = config, ranks, config.model.context
         self._train, self._validation = train, validation
-        self._steps = StepBatches(self._step, ranks.device, ahead)
+        super().__init__(self._step, ranks.device, ahead)
 
-    def close(self) -> None:
-        """End the thread that makes batches ahead, if there is one. A second call does nothing."""
-        self._steps.close()
-
-    def train(self, first_step: int = 0) -> Iterator[TokenBatch]:
-        """Yield this rank's part of each optimizer step's global batch from `first_step` (from 0) on, without end."""
-        return self._steps.starting(first_step)
+    train = StepBatches[TokenBatch].starting
+    """Yield this rank's part of each optimizer step's global batch."""
 
     def evaluation(self) -> Iterator[TokenBatch]:
         """Yield consecutive sequences of the first `eval_tokens` of the validation split (0: all), each predicted token

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, get_args
 
@@ -51,37 +52,47 @@ class MaskedSequences(Sequences):
 
 
 @dataclass(frozen=True)
-class PartContent:
-    """Sequences of a shard."""
+class Rows:
+    """Sequences as a store holds them."""
 
     index: NDArray[np.uint16]
-    """(n, 2) or (n, 3): the columns of a store's index"""
+    """(n, 2) or (n, 3): `COLUMNS`"""
     tokens: NDArray[Any]
     """(T,)"""
     masked: NDArray[np.uint16]
     """(M,) positions within their sequences; empty in the train split"""
     labels: NDArray[Any]
     """(M,)"""
+
+    @cached_property
+    def _starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First token and first label of each sequence."""
+        lengths, counts = self.index[:, 0], self.index[:, 2:].sum(axis=1, dtype=np.int64)
+        return np.cumsum(lengths, dtype=np.int64) - lengths, np.cumsum(counts) - counts
+
+    def select(self, chosen: NDArray[np.int64]) -> Self:
+        """Return the sequences `chosen`, in order."""
+        index = self.index[chosen].astype(np.int64)
+        places = _places(self._starts[0][chosen], index[:, 0])
+        masks = _places(self._starts[1][chosen], index[:, 2:].sum(axis=1))
+        return replace(
+            self,
+            index=self.index[chosen],
+            tokens=self.tokens[places],
+            masked=self.masked[masks],
+            labels=self.labels[masks],
+        )
+
+
+@dataclass(frozen=True)
+class PartContent(Rows):
+    """Sequences of a shard."""
+
     wordpieces: int
     """Tokens of the text, each counted once."""
     documents: int
     skipped: tuple[str, ...] = ()
     """Names of documents without any token."""
-
-    def rows(self, chosen: NDArray[np.int64]) -> Self:
-        """Select sequences."""
-        if len(chosen) == len(self.index):
-            return self
-        kept = np.zeros(len(self.index), dtype=bool)
-        kept[chosen] = True
-        of_masked = np.repeat(kept, self.index[:, 2]) if self.index.shape[1] > 2 else np.zeros(0, dtype=bool)
-        return replace(
-            self,
-            index=self.index[kept],
-            tokens=self.tokens[np.repeat(kept, self.index[:, 0])],
-            masked=self.masked[of_masked],
-            labels=self.labels[of_masked],
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +165,7 @@ def write_split(
     passed = longest = documents = 0
     for part in parts:
         begin, end = np.searchsorted(wanted, (passed, passed + len(part.index)))
-        kept = part.rows(wanted[begin:end] - passed)
+        kept = part.select(wanted[begin:end] - passed)
         passed += len(part.index)
         documents += part.documents
         longest = max(longest, int(kept.index[:, 0].max(initial=0)))
@@ -194,17 +205,14 @@ class RaggedStore:
         except (OSError, ValueError, OverflowError) as error:
             raise DataError(f"{path} cannot be read ({error}); nothing was read; prepare the text again") from error
         _check_index(path, mapped, split, self.manifest)
-        index = np.array(mapped)
-        self.lengths: NDArray[np.int64] = index[:, 0].astype(np.int64)
-        self._first = index[:, 1]
-        self._starts = np.cumsum(self.lengths) - self.lengths
-        kind = token_type(self.manifest.vocabulary_size)
-        self._tokens = _mapped(self._folder / "tokens.bin", kind)
-        if split == "evaluation":
-            self._masked_counts = index[:, 2].astype(np.int64)
-            self._masked_starts = np.cumsum(self._masked_counts) - self._masked_counts
-            self._masked = _mapped(self._folder / "masked.bin", np.dtype("<u2"))
-            self._labels = _mapped(self._folder / "labels.bin", kind)
+        kind, evaluation = token_type(self.manifest.vocabulary_size), split == "evaluation"
+        self._rows = Rows(
+            np.array(mapped),
+            _mapped(self._folder / "tokens.bin", kind),
+            _mapped(self._folder / "masked.bin", np.dtype("<u2")) if evaluation else np.empty(0, "<u2"),
+            _mapped(self._folder / "labels.bin", kind) if evaluation else np.empty(0, kind),
+        )
+        self.lengths: NDArray[np.int64] = self._rows.index[:, 0].astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -212,25 +220,19 @@ class RaggedStore:
     def read(self, indices: NDArray[np.int64]) -> Sequences:
         """Read the sequences `indices` in order; the evaluation split returns `MaskedSequences`. Raises DataError if
         the tokens contradict the index or the vocabulary."""
-        lengths = self.lengths[indices]
-        tokens = self._tokens[_places(self._starts[indices], lengths)].astype(np.int64)
-        first = self._first[indices].astype(np.int64)
-        self._check_ids("tokens.bin", tokens, indices)
+        rows = self._rows.select(indices)
+        lengths, first, *counts = rows.index.astype(np.int64).T
+        tokens, within, labels = (part.astype(np.int64) for part in (rows.tokens, rows.masked, rows.labels))
+        for name, ids in (("tokens.bin", tokens), ("labels.bin", labels)):
+            if len(ids) and ids.max() >= (size := self.manifest.vocabulary_size):
+                # It would become an out-of-range embedding row.
+                self._damaged(name, f"token id {ids.max()}, but the vocabulary has {size}", indices)
         if self.split == "train":
             return Sequences(tokens, lengths, first)
-        counts = self._masked_counts[indices]
-        places = _places(self._masked_starts[indices], counts)
-        within, labels = self._masked[places].astype(np.int64), self._labels[places].astype(np.int64)
-        self._check_ids("labels.bin", labels, indices)
-        if (within >= np.repeat(lengths, counts)).any():
+        if (within >= np.repeat(lengths, counts[0])).any():
             self._damaged("masked.bin", "a position beyond its sequence", indices)
-        masked = within + np.repeat(np.cumsum(lengths) - lengths, counts)
+        masked = within + np.repeat(np.cumsum(lengths) - lengths, counts[0])
         return MaskedSequences(tokens, lengths, first, masked, labels)
-
-    def _check_ids(self, name: str, ids: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
-        """Raise DataError for an id outside the vocabulary, before it becomes an out-of-range embedding row."""
-        if len(ids) and ids.max() >= (size := self.manifest.vocabulary_size):
-            self._damaged(name, f"token id {ids.max()}, but the vocabulary has {size}", indices)
 
     def _damaged(self, name: str, fault: str, indices: NDArray[np.int64]) -> NoReturn:
         raise DataError(

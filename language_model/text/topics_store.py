@@ -4,7 +4,6 @@ import functools
 import hashlib
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,16 +61,13 @@ def prepared(
     if not (folder / MANIFEST).is_file():
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Built under a temporary name and renamed: several processes may find it missing at the same time.
-        aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".topics_"))
-        try:
-            prepare_topics(aside / "store", settings, tuning=tuning)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".topics_") as aside:
+            prepare_topics(Path(aside, "store"), settings, tuning=tuning)
             try:
-                (aside / "store").rename(folder)
+                Path(aside, "store").rename(folder)
             except OSError:
                 if not (folder / MANIFEST).is_file():
                     raise
-        finally:
-            shutil.rmtree(aside)
     if folder.stat().st_uid not in (os.geteuid(), 0):
         raise DataError(f"{folder} is owned by another user; nothing was read; set XDG_CACHE_HOME to a folder you own.")
     return folder
