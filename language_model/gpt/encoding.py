@@ -110,18 +110,12 @@ def encode_pieces(encoding: Encoding, pieces: Iterator[str]) -> Iterator[Tokens]
         for piece in pieces:
             yield encoding.encode(piece)
         return
-    held: list[str] = []  # not yet encoded; contains no cut
-    tail = ""  # its last characters, because a cut may span two pieces
+    held = ""  # not yet encoded
     for piece in pieces:
-        held.append(piece)
-        seen = tail + piece
-        cuts = list(_CUT.finditer(seen))
-        if cuts:
-            text = "".join(held)
-            end = len(text) - len(seen) + cuts[-1].end()
-            yield encoding.encode(text[:end])
-            held = [text[end:]]
-            seen = text[end:]
-        tail = seen[-2:]
-    if rest := "".join(held):
-        yield encoding.encode(rest)
+        begin = max(0, len(held) - 2)  # a cut may span two pieces
+        held += piece
+        if end := max((match.end() for match in _CUT.finditer(held, begin)), default=0):
+            yield encoding.encode(held[:end])
+            held = held[end:]
+    if held:
+        yield encoding.encode(held)

@@ -74,13 +74,6 @@ def test_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path):
         assert [d.fingerprint for d in other] == [d.fingerprint for d in usual]
 
 
-@pytest.mark.parametrize("before", [WIKI[:-7], PLAIN + "\nFourth,\n"])
-def test_a_file_that_is_not_utf8_is_refused_with_the_offset_of_the_byte(tmp_path, before):
-    data = before.encode()
-    with pytest.raises(DataError, match=f"latin is not UTF-8: byte {len(data) + 3} of its text is 0xe9"):
-        documents(write(tmp_path / "latin", data + b"caf\xe9 there\n</doc>\n"))
-
-
 def test_a_file_without_any_sentence_is_refused(tmp_path):
     good = write(tmp_path / "good", PLAIN)
     for content in ("", "\n\n", "...\n\n---\n", '<doc id="1" title="T">\nT\n\n&nbsp;\n</doc>\n'):
