@@ -210,24 +210,23 @@ class Bert(nn.Module):
         last: Tensor = self.layers[-1](hidden, attend, batch.masked if self.speed_ups.last_layer_subset else None)
         return last
 
-    def _scores(self, hidden: Tensor) -> Tensor:
+    def _scores(self, hidden: Tensor, batch: MaskedBatch) -> Tensor:
+        """Return scores at masked rows or, without the speed-ups that leave the others out, at every row."""
+        if self.speed_ups.masked_head and not self.speed_ups.last_layer_subset:
+            hidden = hidden.index_select(0, batch.masked)
         scores: Tensor = self.head(hidden, self.embeddings.word.weight, self.speed_ups.low_precision_residual)
         return scores
 
     def _loss(self, hidden: Tensor, batch: MaskedBatch) -> Tensor:
-        if self.speed_ups.last_layer_subset:
-            labels = batch.labels
-        elif self.speed_ups.masked_head:
-            hidden, labels = hidden.index_select(0, batch.masked), batch.labels
-        else:
-            labels = torch.full_like(batch.tokens, -100).index_copy(0, batch.masked, batch.labels)
-        return functional.cross_entropy(self._scores(hidden).float(), labels, ignore_index=-100, reduction="sum")
+        labels = batch.labels
+        if not (self.speed_ups.masked_head or self.speed_ups.last_layer_subset):
+            labels = torch.full_like(batch.tokens, -100).index_copy(0, batch.masked, labels)
+        scores = self._scores(hidden, batch).float()
+        return functional.cross_entropy(scores, labels, ignore_index=-100, reduction="sum")
 
     def _correct(self, hidden: Tensor, batch: MaskedBatch) -> Tensor:
-        if not self.speed_ups.last_layer_subset and self.speed_ups.masked_head:
-            hidden = hidden.index_select(0, batch.masked)
-        scores = self._scores(hidden)
-        if not self.speed_ups.last_layer_subset and not self.speed_ups.masked_head:
+        scores = self._scores(hidden, batch)
+        if not (self.speed_ups.masked_head or self.speed_ups.last_layer_subset):
             scores = scores.index_select(0, batch.masked)
         return (scores.argmax(-1) == batch.labels).sum()
 

@@ -18,6 +18,12 @@ from tests.language_model.gpt.conftest import whole
 from timedrun.cli import main
 
 CONFIG = shakespeare_baseline()
+WIKIPEDIA = '<doc id="{0}" title="Title {0}">\nTitle {0}\n\nthe dog {0} sat\non the mat.\n</doc>\n'
+
+
+def shards(vocabulary: int = 331) -> GptRunConfig:
+    model = replace(CONFIG.model, vocabulary=vocabulary, context=4)
+    return replace(CONFIG, dataset="articles", model=model, data=GptDataConfig(format="shards"))
 
 
 def test_prepare_builds_characters_and_checks_every_byte(text, tmp_path):
@@ -40,13 +46,6 @@ def test_help_topics_need_no_text_and_have_one_vocabulary_on_every_python(tmp_pa
     assert prepare(config, tmp_path / "store", decode=True, workers=1) == found
 
 
-def test_a_missing_folder_and_a_vocabulary_without_text_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="--data-folder"):
-        prepare(CONFIG, None, decode=False, workers=1, text=[tmp_path])
-    with pytest.raises(UsageError, match="need --text"):
-        prepare(CONFIG, tmp_path, decode=False, workers=1, merges=tmp_path)
-
-
 @pytest.mark.parametrize(
     ("benchmark", "option"), [("language_model.gpt", "--evaluation-text"), ("language_model", "--merges")]
 )
@@ -54,15 +53,6 @@ def test_options_of_the_other_benchmark_are_refused(benchmark, option, tmp_path,
     folder = ["--data-folder", str(tmp_path), "--text", str(tmp_path)]
     assert main(["prepare", benchmark, "baseline", *folder, option, str(tmp_path)]) == ExitCode.USAGE
     assert option in capsys.readouterr().err
-
-
-WIKIPEDIA = '<doc id="{0}" title="Title {0}">\nTitle {0}\n\nthe dog {0} sat\non the mat.\n</doc>\n'
-
-
-def shards(vocabulary: int = 331) -> GptRunConfig:
-    base = CONFIG
-    model = replace(base.model, vocabulary=vocabulary, context=4)
-    return replace(base, dataset="articles", model=model, data=GptDataConfig(format="shards"))
 
 
 @pytest.fixture
@@ -108,14 +98,26 @@ def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(texts, b
     assert len(tokens) > len(BytePairs(encoder, merges).encode(text))
 
 
-def test_unusable_options_are_refused(texts, byte_pairs, tmp_path):
-    out = tmp_path / "out"
-    encoder, merges = byte_pairs
-    for size, files in ((331, {}), (256, {"vocabulary": encoder, "merges": merges})):
-        with pytest.raises(UsageError, match=r"shards need GPT-2's encoder\.json"):
-            prepare(shards(size), out, decode=False, workers=1, text=texts, **files)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"<\|endoftext\|> is token 0"):
-        prepare(shards(400), out, decode=False, workers=1, text=texts, vocabulary=encoder, merges=merges)
-    with pytest.raises(UsageError, match="--evaluation-text needs --text and --data.format shards"):
-        prepare(CONFIG, out, decode=False, workers=1, text=texts, evaluation_text=texts)
-    assert not out.exists()
+@pytest.mark.parametrize(
+    ("config", "options", "error", "words"),
+    [
+        (CONFIG, {"text": [Path()], "folder": None}, UsageError, "--data-folder"),
+        (CONFIG, {"merges": Path()}, UsageError, "need --text"),
+        (
+            CONFIG,
+            {"text": [Path()], "evaluation_text": [Path()]},
+            UsageError,
+            "--evaluation-text needs --text and",
+        ),
+        (shards(331), {"text": [Path()]}, UsageError, r"shards need GPT-2's encoder\.json"),
+        (shards(256), {"text": [Path()], "encoded": True}, UsageError, r"shards need GPT-2's encoder\.json"),
+        (shards(400), {"text": [Path()], "encoded": True}, DataError, r"<\|endoftext\|> is token 0"),
+    ],
+)
+def test_unusable_options_are_refused_and_nothing_is_written(byte_pairs, tmp_path, config, options, error, words):
+    given = {"folder": tmp_path / "out", "decode": False, "workers": 1, **options}
+    if given.pop("encoded", False):
+        given |= dict(zip(("vocabulary", "merges"), byte_pairs, strict=True))
+    with pytest.raises(error, match=words):
+        prepare(config, **given)
+    assert not (tmp_path / "out").exists()

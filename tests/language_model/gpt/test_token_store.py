@@ -23,8 +23,8 @@ from tests.language_model.gpt.conftest import whole
 from tests.one_rank import ALONE
 
 
-def header(magic: int = 20240520, version: int = 1, tokens: int = 3) -> bytes:
-    return struct.pack("<256i", magic, version, tokens, *[0] * 253)
+def header(tokens: int = 3, vocabulary: int = 0, *, magic: int = 20240520, version: int = 1) -> bytes:
+    return struct.pack("<256i", magic, version, tokens, vocabulary, *[0] * 252)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def drawn() -> Tokens:
 def folder(tmp_path: Path, drawn: Tokens) -> Path:
     """Shards of 300 and 100 training tokens and 101 validation tokens, as FineWeb's are named."""
     for name, part in (("train_000001", drawn[:300]), ("train_000002", drawn[300:400]), ("val_000000", drawn[400:])):
-        (tmp_path / f"fineweb_{name}.bin").write_bytes(header(tokens=len(part)) + part.tobytes())
+        (tmp_path / f"fineweb_{name}.bin").write_bytes(header(len(part)) + part.tobytes())
     return tmp_path
 
 
@@ -57,51 +57,42 @@ def test_shards_of_others_are_read_as_they_are_and_in_order(folder):
 
 
 def test_written_shards_have_the_bytes_that_others_read(tmp_path):
-    write_shard(tmp_path / "x_val_000000.bin", np.array([50_256, 7, 65_535], dtype=np.uint16))
-    assert (tmp_path / "x_val_000000.bin").read_bytes() == header() + b"\x50\xc4\x07\x00\xff\xff"
-    write_shard(tmp_path / "y_val_000000.bin", np.array([1], dtype=np.uint16), 8192)
-    assert struct.unpack("<4i", (tmp_path / "y_val_000000.bin").read_bytes()[:16]) == (20240520, 1, 1, 8192)
-    assert read_shard(tmp_path / "y_val_000000.bin").vocabulary == 8192
+    for vocabulary, written in ((50_257, 0), (8192, 8192)):
+        write_shard(tmp_path / "x_val_000000.bin", np.array([50_256, 7, 65_535], dtype=np.uint16), vocabulary)
+        assert (tmp_path / "x_val_000000.bin").read_bytes() == header(3, written) + b"\x50\xc4\x07\x00\xff\xff"
+        assert read_shard(tmp_path / "x_val_000000.bin").vocabulary == vocabulary
+
+
+def shard(*tokens: int) -> bytes:
+    return header(tokens=len(tokens)) + np.array(tokens, "<u2").tobytes()
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("name", "content", "words"),
     [
-        (header()[:1000], r"truncated within its header of 1,024 bytes"),
-        (b"", "truncated within its header"),
-        (header(magic=1) + bytes(6), "begins with 1 and version 1 instead of 20240520 and 1"),
-        (header(magic=20240801, version=7) + bytes(12), "Llama 3's tokens of 4 bytes"),
-        (header() + bytes(12), "3 tokens take 4 bytes each instead of 2; write them again as uint16"),
-        (header() + bytes(5), "truncated, 5 bytes of tokens where its header names 3 tokens"),
-        (header() + bytes(7), "too long, 7 bytes"),
-        (header(tokens=-3), "names -3 tokens"),
+        ("train_000002", header()[:1000], r"train_000002\.bin: truncated within its header of 1,024 bytes"),
+        ("train_000002", b"", "truncated within its header"),
+        ("train_000002", header(magic=1) + bytes(6), "begins with 1 and version 1 instead of 20240520 and 1"),
+        ("train_000002", header(magic=20240801, version=7) + bytes(12), "Llama 3's tokens of 4 bytes"),
+        ("train_000002", header() + bytes(12), "3 tokens take 4 bytes each instead of 2; write them again as uint16"),
+        ("train_000002", header() + bytes(5), "truncated, 5 bytes of tokens where its header names 3 tokens"),
+        ("train_000002", header() + bytes(7), "too long, 7 bytes"),
+        ("train_000002", header(tokens=-3), "names -3 tokens"),
+        (
+            "train_000002",
+            header(1, 300) + bytes(2),
+            r"different vocabularies \(.* 50,257, .*02\.bin 300\)",
+        ),
+        ("val_000000", None, r"no \*_val_\*\.bin, so the validation split is missing"),
+        ("val_000000", shard(1, 50_257, 50_256), r"val_000000\.bin has a token outside the vocabulary of 50,257"),
+        ("val_000000", shard(1, 2, 3), "the validation split has no token 50256, which begins a document"),
     ],
 )
-def test_a_damaged_shard_is_named_with_its_fault(folder, content, words):
-    path = folder / "fineweb_train_000002.bin"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=rf"fineweb_train_000002\.bin.*{words}"):
-        ShardStore(folder)
-
-
-def test_a_missing_split_and_shards_of_two_encodings_are_refused(folder):
-    write_shard(folder / "small_train_000001.bin", np.arange(9, dtype=np.uint16), 300)
-    with pytest.raises(DataError, match=r"different vocabularies \(.* 50,257, small_train_000001\.bin 300\)"):
-        ShardStore(folder)
-    (folder / "small_train_000001.bin").unlink()
-    (folder / "fineweb_val_000000.bin").unlink()
-    with pytest.raises(DataError, match=r"no \*_val_\*\.bin, so the validation split is missing"):
-        open_store(folder)
-
-
-def test_a_check_of_every_token_finds_another_encoding(folder):
-    path = folder / "fineweb_val_000000.bin"
-    write_shard(path, np.array([1, 50_257, 50_256], dtype=np.uint16))
-    with pytest.raises(DataError, match=r"val_000000\.bin has a token outside the vocabulary of 50,257"):
-        ShardStore(folder).verify()
-    write_shard(path, np.array([1, 2, 3], dtype=np.uint16))
-    with pytest.raises(DataError, match="the validation split has no token 50256, which begins a document"):
-        ShardStore(folder).verify()
+def test_a_shard_that_is_damaged_missing_or_of_another_encoding_is_named_with_its_fault(folder, name, content, words):
+    path = folder / f"fineweb_{name}.bin"
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(DataError, match=words):
+        open_store(folder).verify()
 
 
 @pytest.mark.parametrize(

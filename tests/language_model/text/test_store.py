@@ -1,6 +1,7 @@
 """What was written is what is read, in any order; a store that is not whole is refused by the name of the file."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -76,63 +77,36 @@ def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path, vocabu
             assert record.labels.tolist() == np.concatenate([labels[number] for number in wanted]).tolist()
 
 
-@pytest.mark.parametrize("name", ["train/tokens.bin", "vocab.txt"])
-def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder, name):
-    path = folder / name
-    whole = path.read_bytes()
-    for content, words in ((whole[:-1], "truncated"), (whole + b"\0", "too long"), (None, "missing")):
-        path.unlink(missing_ok=True)
-        if content is not None:
-            path.write_bytes(content)
-        for refused in (lambda: text_store.RaggedStore(folder, "train"), lambda: text_store.verify(folder)):
-            with pytest.raises(DataError, match=f"{name}: {words}"):
-                refused()
-
-
-def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder):
-    path = folder / text_store.MANIFEST
-    values = json.loads(path.read_bytes())
-    for changed, words in [
-        ({**values, "version": 2}, "version 2 is not supported, only 1"),
-        ({name: value for name, value in values.items() if name != "splits"}, "damaged or edited"),
-        ({**values, "files": {}}, "incomplete"),
-        ([], "damaged or edited"),
-    ]:
-        path.write_text(json.dumps(changed))
-        with pytest.raises(DataError, match=words):
-            text_store.read_manifest(folder)
-    path.write_text("{")
-    with pytest.raises(DataError, match="damaged or edited"):
-        text_store.read_manifest(folder)
-    path.unlink()
-    with pytest.raises(DataError, match="contains no prepared text"):
-        text_store.RaggedStore(folder, "train")
-
-
-def test_an_index_that_contradicts_the_tokens_or_the_longest_sequence_is_refused(tmp_path, folder):
-    path = folder / "train/index.npy"
-    index = np.load(path)
-    index[0, 0] += 1
-    np.save(path, index)
-    with pytest.raises(DataError, match=r"index\.npy contradicts"):
-        text_store.RaggedStore(folder, "train")
-    with pytest.raises(DataError, match=r"train/index\.npy has a sequence of \d+ tokens, longer than 20"):
-        write_store(tmp_path, max_length=20)
+def edited(**changes: object) -> Callable[[bytes], bytes]:
+    return lambda content: json.dumps({**json.loads(content), **changes}).encode()
 
 
 @pytest.mark.parametrize(
-    ("split", "name", "fault"),
+    ("name", "change", "words"),
     [
-        ("train", "tokens.bin", "token id 65535"),
-        ("evaluation", "labels.bin", "token id 65535"),
-        ("evaluation", "masked.bin", "a position beyond its sequence"),
+        ("train/tokens.bin", lambda content: content[:-1], r"train/tokens\.bin: truncated"),
+        ("train/tokens.bin", lambda content: content + b"\0", r"train/tokens\.bin: too long"),
+        ("vocab.txt", None, r"vocab\.txt: missing"),
+        ("manifest.json", None, "contains no prepared text"),
+        ("manifest.json", edited(version=2), "version 2 is not supported, only 1; .*run prepare again"),
+        ("manifest.json", edited(splits=None), "damaged or edited"),
+        ("manifest.json", edited(files={}), "incomplete"),
+        ("manifest.json", lambda content: b"{", "damaged or edited"),
+        ("train/index.npy", lambda content: content[:-4] + b"\1\0\0\0", r"index\.npy contradicts"),
+        ("train/tokens.bin", lambda content: b"\xff\xff" + content[2:], "damaged: it has token id 65535"),
+        ("evaluation/labels.bin", lambda content: b"\xff\xff" + content[2:], "damaged: it has token id 65535"),
+        ("evaluation/masked.bin", lambda content: b"\xff\xff" + content[2:], "a position beyond its sequence"),
     ],
 )
-def test_an_impossible_value_is_refused_when_it_is_read(folder, split, name, fault):
-    path = folder / split / name
-    content = bytearray(path.read_bytes())
-    content[:2] = b"\xff\xff"
-    path.write_bytes(content)
-    store = text_store.RaggedStore(folder, split)
-    with pytest.raises(DataError, match=rf"{split}/{name} is damaged: it has {fault}"):
-        store.read(np.arange(len(store)))
+def test_a_store_that_is_not_whole_or_of_another_version_is_refused_by_name(folder, name, change, words):
+    path = folder / name
+    path.unlink() if change is None else path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(DataError, match=words):
+        for split in text_store.SPLITS:
+            store = text_store.RaggedStore(folder, split)
+            store.read(np.arange(len(store)))
+
+
+def test_a_sequence_longer_than_the_stores_longest_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"train/index\.npy has a sequence of \d+ tokens, longer than 20"):
+        write_store(tmp_path, max_length=20)
