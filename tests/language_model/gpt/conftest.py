@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,15 @@ WORDS = [*_PLAIN, "\n", "\n\n", "\t"]
 def whole(tokens: TokenSequence) -> Tokens:
     """Every token of a split."""
     return tokens[np.arange(len(tokens))]
+
+
+def decoded(files: tuple[Path, Path], tokens: Iterable[int]) -> str:
+    """Decode byte pairs by tokenizers, independent of the product, with encoder and merges from `files`."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    tokenizer = ByteLevelBPETokenizer(*map(str, files))
+    text: str = tokenizer.decode([int(token) for token in tokens], skip_special_tokens=False)
+    return text
 
 
 def make_text(words: int, seed: int = 0) -> str:

@@ -13,8 +13,7 @@ from language_model.gpt.encoding import BytePairs
 from language_model.gpt.prepare import prepare
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_store import ShardStore
-from tests.language_model.gpt import decoding
-from tests.language_model.gpt.conftest import whole
+from tests.language_model.gpt.conftest import decoded, whole
 from timedrun.cli import main
 
 CONFIG = shakespeare_baseline()
@@ -76,7 +75,7 @@ def test_documents_become_shards_with_the_token_before_each(texts, byte_pairs_li
     assert [shard.tokens for shard in store.shards["train"]][:-1] == [250] * (len(names) - 2)
     for split, numbers in (("train", range(30)), ("validation", range(30, 34))):
         tokens = store.tokens(split)  # type: ignore[arg-type]
-        text = decoding.byte_pairs(byte_pairs_like_gpt2, whole(tokens))
+        text = decoded(byte_pairs_like_gpt2, whole(tokens))
         assert text == "".join(f"<|endoftext|>the dog {number} sat\non the mat." for number in numbers)
     assert prepare(shards(), folder, decode=True, workers=1) == found
     assert (found["vocabulary"], found["end_of_text"]) == (331, 330)
@@ -94,7 +93,7 @@ def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(texts, b
     coder = BytePairs(encoder, merges, 280)
     tokens = coder.encode(text)
     assert tokens.max() == 278  # the last of 23 merges
-    assert decoding.byte_pairs(byte_pairs_like_gpt2, tokens) == text  # by the whole encoding
+    assert decoded(byte_pairs_like_gpt2, tokens) == text  # by the whole encoding
     assert len(tokens) > len(BytePairs(encoder, merges).encode(text))
 
 

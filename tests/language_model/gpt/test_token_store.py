@@ -18,8 +18,7 @@ from language_model.gpt.encoding import SPLITS, Tokens
 from language_model.gpt.prepare import prepare_tokens
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_store import MANIFEST, PreparedStore, ShardStore, open_store
-from tests.language_model.gpt import decoding
-from tests.language_model.gpt.conftest import whole
+from tests.language_model.gpt.conftest import decoded, whole
 from tests.one_rank import ALONE
 
 
@@ -183,8 +182,8 @@ def test_the_first_nine_tenths_are_for_training_and_nothing_is_lost(prepared, te
     store = PreparedStore(prepared)
     alphabet = store.manifest.alphabet
     cut = int(len(text) * 0.9)
-    assert decoding.characters(alphabet, whole(store.tokens("train"))) == text[:cut]
-    assert decoding.characters(alphabet, whole(store.tokens("validation"))) == text[cut:]
+    assert "".join(alphabet[token] for token in whole(store.tokens("train"))) == text[:cut]
+    assert "".join(alphabet[token] for token in whole(store.tokens("validation"))) == text[cut:]
     assert store.manifest.alphabet == "".join(sorted(set(text)))
     store.verify()
 
@@ -195,7 +194,7 @@ def test_several_files_follow_one_another_in_the_order_given(tmp_path, monkeypat
         (tmp_path / name).write_text(content)
     manifest = prepare_tokens([tmp_path / name for name in "bac"], tmp_path / "out")
     store = PreparedStore(tmp_path / "out")
-    texts = [decoding.characters(manifest.alphabet, whole(store.tokens(split))) for split in SPLITS]
+    texts = ["".join(manifest.alphabet[token] for token in whole(store.tokens(split))) for split in SPLITS]
     assert texts == ["bbbba", "aaacc"]
     assert [source.name for source in manifest.sources] == ["b", "a", "c"]
 
@@ -207,7 +206,7 @@ def test_byte_pair_documents_end_with_the_token_for_it(tmp_path, byte_pairs, mon
     encoder, merges = byte_pairs
     prepare_tokens([tmp_path / "one", tmp_path / "two"], tmp_path / "out", encoder=encoder, merges=merges)
     store = PreparedStore(tmp_path / "out")
-    texts = [decoding.byte_pairs(byte_pairs, whole(store.tokens(split))) for split in SPLITS]
+    texts = [decoded(byte_pairs, whole(store.tokens(split))) for split in SPLITS]
     assert texts == ["the cat's dog\n<|endoftext|>sat on th", "e mat.<|endoftext|>"]
     for files in ({"encoder": encoder}, {"merges": merges}):
         with pytest.raises(UsageError, match=r"encoder\.json \(--vocabulary\) and vocab\.bpe"):

@@ -181,18 +181,3 @@ def test_run_start_is_on_disk_before_a_token_is_read(small, store, tmp_path, mon
     with pytest.raises(OSError, match="no data today"):
         trained(small(), RunLog(path), data_folder=store.folder)
     assert record.read(path).status == keys.ABORTED
-
-
-def test_a_loss_at_or_below_the_target_ends_the_run(small, store, tmp_path):
-    config = small(
-        {"layers": 2, "hidden": 32},
-        optimizer=shakespeare_modern().optimizer,
-        schedule=replace(shakespeare_modern().schedule, steps=60, warmup_steps=2, cooldown_steps=30),
-        global_batch=12,
-        evaluation=EvaluationConfig(target=2.3, first=120, every=60),
-    )
-    trained(config, RunLog(tmp_path / "result_0.txt"), data_folder=store.folder)
-    log = record.read(tmp_path / "result_0.txt")
-    assert log.status == keys.SUCCESS
-    assert log.final_quality is not None and 0 < log.final_quality <= 2.3
-    assert log.value(keys.EVAL_SAMPLES) == facts(store.folder, 16).eval_samples
