@@ -13,7 +13,7 @@ from torch import Tensor
 
 from judging.ground.errors import DataError
 from language_model.settings import BertArchitecture
-from language_model.tensorflow_checkpoint.tensor_bundle import TensorBundle
+from language_model.tensorflow_checkpoint.tensor_bundle import FLOAT32, TensorBundle
 from language_model.weights import check, load_safetensors, shapes
 
 OPTIMIZER_STATE = ("adam_m", "adam_v", "LAMB", "LAMB_1", "global_step", "beta1_power", "beta2_power")
@@ -87,8 +87,8 @@ def read_mlperf_checkpoint(prefix: Path, architecture: BertArchitecture) -> dict
             expected = shape[::-1] if name.endswith("/kernel") else shape
             if entry.shape != expected:
                 problems.append(f"{name} has shape {list(entry.shape)}, not {list(expected)}")
-            elif bundle.dtype(name) != np.float32:
-                problems.append(f"{name} is {bundle.dtype(name)}, not float32")
+            elif entry.dtype != FLOAT32:
+                problems.append(f"{name} has TensorFlow's type {entry.dtype}, not {FLOAT32} (float32)")
     if problems:
         raise DataError(
             f"{prefix}: not a BERT checkpoint of this architecture in MLPerf's names; nothing was read. "

@@ -18,11 +18,8 @@ from judging.ground.file_kind import require_own_kind
 from language_model.dependencies import require
 
 TABLE_MAGIC = 0xDB4775248B80FB57
-DTYPES = {
-    1: "<f4", 2: "<f8", 3: "<i4", 4: "<u1", 5: "<i2", 6: "<i1", 8: "<c8", 9: "<i8", 10: "?", 17: "<u2", 18: "<c16",
-    19: "<f2", 22: "<u4", 23: "<u8",
-}  # fmt: skip
-"""TensorFlow's DataType (tensorflow/core/framework/types.proto) to numpy's names, for the types numpy has."""
+FLOAT32 = 1
+"""Of TensorFlow's DataType (tensorflow/core/framework/types.proto), the type of all weights."""
 
 _FOOTER = 48
 _MASK_DELTA = 0xA282EAD8
@@ -80,17 +77,10 @@ class TensorBundle:
         except (ValueError, TypeError, IndexError) as error:  # checksums hold, but fields are none of a checkpoint
             raise BundleError(f"{index}: damaged or not supported: {error}. {_AGAIN}") from error
 
-    def dtype(self, name: str) -> np.dtype[Any]:
-        """Return the tensor's type. Raises BundleError if numpy has no such type."""
-        number = self.entries[name].dtype
-        if number not in DTYPES:
-            raise BundleError(f"{self.prefix}: tensor {name} has TensorFlow's type {number}, which is not supported.")
-        return np.dtype(DTYPES[number])
-
-    def read(self, name: str) -> npt.NDArray[Any]:
-        """Return the tensor as a read-only view of the mapped file. Raises BundleError if its type is unsupported, or
-        if its checksum is wrong."""
-        entry, dtype = self.entries[name], self.dtype(name)
+    def read(self, name: str) -> npt.NDArray[np.float32]:
+        """Return a float32 tensor as a read-only view of the mapped file. Raises BundleError if its checksum is
+        wrong."""
+        entry = self.entries[name]
         end = entry.offset + entry.size
         raw = self._shards[entry.shard][entry.offset : end]
         if _masked_crc32c(raw.tobytes()) != entry.crc:
@@ -98,7 +88,7 @@ class TensorBundle:
                 f"{self._paths[entry.shard]}: tensor {name}, bytes {entry.offset} to {end}, does not match its checksum"
                 f" (CRC-32C): damaged. {_AGAIN}"
             )
-        return raw.view(dtype).reshape(entry.shape)
+        return raw.view("<f4").reshape(entry.shape)
 
 
 def _masked_crc32c(data: bytes) -> int:

@@ -71,10 +71,9 @@ def part_content(part: Part, settings: TextSettings, vocabulary: Vocabulary, enc
     documents, skipped = _tokenized(part.documents, encoder)
     made, index = array("I"), array("H")
     random = Random(stream_seed(settings.seed, f"pairs of {part.split}", part.number))
-    for _ in range(settings.duplicates if part.split == "train" else 1):
-        for sequence, first in sequences(documents, settings, vocabulary.special, random):
-            made += sequence
-            index.extend((len(sequence), first))
+    for sequence, first in sequences(documents, settings, vocabulary.special, random):
+        made += sequence
+        index.extend((len(sequence), first))
     kind, table, tokens = token_type(len(vocabulary)), np.array(index, dtype="<u2").reshape(-1, 2), np.array(made)
     masked, labels = np.empty(0, dtype="<u2"), np.empty(0, dtype=kind)
     if part.split == "evaluation":
@@ -126,7 +125,6 @@ def settings_key(settings: TextSettings, vocabulary: Vocabulary) -> str:
         "vocabulary": vocabulary.sha256,
         "pairs": {"max_length": settings.max_length, "short_sequence_probability": settings.short_sequence_probability},
         "masks": {"max_predictions": settings.max_predictions, "masked_fraction": settings.masked_fraction},
-        "duplicates": settings.duplicates,
         "seed": settings.seed,
     }
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

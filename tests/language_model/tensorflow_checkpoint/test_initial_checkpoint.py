@@ -131,7 +131,7 @@ def test_everything_that_does_not_fit_is_named_in_one_error_before_any_is_read(t
         "unexpected: bert/encoder/layer_12/output/dense/bias",
         "bert/embeddings/word_embeddings has shape [22, 8], not [23, 8]",
         "bert/encoder/layer_0/intermediate/dense/kernel has shape [12, 8], not [8, 12]",
-        f"{key}/kernel is float64, not float32",
+        f"{key}/kernel has TensorFlow's type 2, not 1 (float32)",
     ):
         assert expected in message
     assert "LAMB" not in message and "pooler" not in message and "seq_relationship" not in message
