@@ -21,20 +21,14 @@ class TextBatches(StepBatches[list[MaskedBatch]]):
     """Batches of one rank on its device; each is a pure function of (seed, step). Closing it ends its thread."""
 
     def __init__(
-        self,
-        config: BertRunConfig,
-        train_store: RaggedStore,
-        eval_store: RaggedStore,
-        ranks: ProcessGroup,
-        *,
-        ahead: int | None = None,
+        self, config: BertRunConfig, train_store: RaggedStore, eval_store: RaggedStore, ranks: ProcessGroup
     ) -> None:
         self.config, self.ranks = config, ranks
         self.train_store, self.eval_store = train_store, eval_store
         self.micro_batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size).micro
         self._epoch = 0
         self._steps: list[NDArray[np.int64]] = []
-        super().__init__(self._step, ranks.device, ahead)
+        super().__init__(self._step, ranks.device)
 
     train = StepBatches[list[MaskedBatch]].starting
     """Yield this rank's micro-batches of each optimizer step."""

@@ -37,17 +37,11 @@ class TokenBatches(StepBatches[TokenBatch]):
     """Batches of one rank on its device; each is a pure function of (seed, step). Closing it ends its thread."""
 
     def __init__(
-        self,
-        config: GptRunConfig,
-        train: TokenSequence,
-        validation: TokenSequence,
-        ranks: ProcessGroup,
-        *,
-        ahead: int | None = None,
+        self, config: GptRunConfig, train: TokenSequence, validation: TokenSequence, ranks: ProcessGroup
     ) -> None:
         self.config, self.ranks, self.length = config, ranks, config.model.context
         self._train, self._validation = train, validation
-        super().__init__(self._step, ranks.device, ahead)
+        super().__init__(self._step, ranks.device)
 
     train = StepBatches[TokenBatch].starting
     """Yield this rank's part of each optimizer step's global batch."""
