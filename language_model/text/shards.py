@@ -85,7 +85,7 @@ def part_content(part: Part, settings: TextSettings, vocabulary: Vocabulary, enc
         masked = (drawn.masked - np.repeat(np.cumsum(lengths) - lengths, counts)).astype("<u2")
         table, tokens, labels = np.column_stack((table, counts.astype("<u2"))), drawn.tokens, drawn.labels.astype(kind)
     wordpieces = sum(len(sentence) for document in documents for sentence in document)
-    return PartContent(table, tokens.astype(kind), masked, labels, wordpieces, len(documents), tuple(skipped))
+    return PartContent(table, tokens.astype(kind), masked, labels, wordpieces, len(documents), skipped)
 
 
 def _tokenized(documents: Sequence[Document], encoder: Encoder) -> tuple[list[list[array[int]]], list[str]]:
@@ -104,18 +104,6 @@ def _tokenized(documents: Sequence[Document], encoder: Encoder) -> tuple[list[li
 
 def part_path(folder: Path, split: Split, number: int) -> Path:
     return folder / f"{split}-{number:05d}.npz"
-
-
-def save_part(path: Path, content: PartContent, key: str) -> None:
-    """Write a shard atomically. `key` identifies everything it was built from."""
-    arrays = {name: value for name, value in vars(content).items() if isinstance(value, np.ndarray)}
-    save_record(path, key, {name: value for name, value in vars(content).items() if name not in arrays}, arrays)
-
-
-def load_part(path: Path, key: str) -> PartContent | None:
-    """Return the finished shard built from `key`, or None if it is absent, damaged or has another key."""
-    record = load_record(path, key)
-    return None if record is None else PartContent(**record | {"skipped": tuple(record["skipped"])})
 
 
 def settings_key(settings: TextSettings, vocabulary: Vocabulary) -> str:
@@ -145,10 +133,11 @@ def start_making(
         part = task[0]
         path = part_path(folder, part.split, part.number)
         key = f"{settings_key(settings, words)} {part.digest}"
-        if (present := load_part(path, key)) is not None:
-            return present.wordpieces, False
+        if (present := load_record(path, key)) is not None:
+            return present["wordpieces"], False
         content = part_content(part, settings, words, encoder)
-        save_part(path, content, key)
+        arrays = {name: value for name, value in vars(content).items() if isinstance(value, np.ndarray)}
+        save_record(path, key, {name: value for name, value in vars(content).items() if name not in arrays}, arrays)
         return content.wordpieces, True
 
     return make

@@ -1,7 +1,7 @@
 """Ragged store of tokenized sequences: a manifest and, for each split, lengths and concatenated tokens."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -91,7 +91,7 @@ class PartContent(Rows):
     wordpieces: int
     """Tokens of the text, each counted once."""
     documents: int
-    skipped: tuple[str, ...] = ()
+    skipped: Sequence[str] = ()
     """Names of documents without any token."""
 
 

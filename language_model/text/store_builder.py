@@ -17,7 +17,7 @@ from judging.ground.folder_lock import locked
 from language_model.text import store as text_store
 from language_model.text.corpus import Corpora
 from language_model.text.settings import TextSettings
-from language_model.text.shards import Part, load_part, part_path, parts, settings_key, start_making
+from language_model.text.shards import Part, part_path, parts, settings_key, start_making
 from language_model.text.store import (
     MANIFEST,
     SKIPPED,
@@ -31,7 +31,7 @@ from language_model.text.store import (
     write_split,
 )
 from language_model.text.vocabulary import Vocabulary
-from timedrun.storage.store_files import WORK
+from timedrun.storage.store_files import WORK, load_record
 from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
 
 
@@ -170,7 +170,7 @@ def chosen(count: int, wanted: int) -> NDArray[np.int64]:
 
 def _finished(work: Path, split: Split, digests: Sequence[str], key: str) -> Iterator[PartContent]:
     for number, digest in enumerate(digests):
-        content = load_part(part_path(work, split, number), f"{key} {digest}")
-        if content is None:
+        record = load_record(part_path(work, split, number), f"{key} {digest}")
+        if record is None:
             raise DataError(f"shard {number} of {split} in {work} was modified; run the preparation again")
-        yield content
+        yield PartContent(**record)
