@@ -207,8 +207,8 @@ def prepare_shards(
             f"{encoder}: <|endoftext|> is token {coder.end_of_text} of {coder.vocabulary:,}; shards of GPT-2 tokens"
             " need it as the last one."
         )
-    evaluation = Corpus(evaluation_paths).documents if evaluation_paths else None
-    corpora = Corpora(Corpus(paths).documents, evaluation, VALIDATION_FRACTION)
+    evaluation = Corpus(evaluation_paths) if evaluation_paths else None
+    corpora = Corpora(Corpus(paths), evaluation, VALIDATION_FRACTION)
     waiting: dict[Split, list[Tokens]] = {split: [] for split in SPLITS}
     shards = dict.fromkeys(SPLITS, 0)
     count = 0  # training tokens that wait

@@ -9,7 +9,7 @@ import html
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from pathlib import Path
@@ -119,7 +119,7 @@ class Corpus:
         """Bytes on disk read so far, of `total_bytes`."""
         return self._read_before + (self._raw.tell() if self._raw is not None else 0)
 
-    def documents(self) -> Iterator[Document]:
+    def __iter__(self) -> Iterator[Document]:
         """Yield every document, including empty ones. Raises DataError if a file is damaged, is not UTF-8 (with the
         offset of the byte) or has no document with a sentence."""
         self._read_before = 0
@@ -256,16 +256,12 @@ def _checked_size(file: Path, name: str, size: int) -> int:
     return size
 
 
-Documents = Callable[[], Iterator[Document]]
-"""Function that iterates over the documents of a corpus from the beginning at every call."""
-
-
 @dataclass
 class Corpora:
     """Training documents and evaluation documents, given separately or held out."""
 
-    train: Documents
-    evaluation: Documents | None = None
+    train: Iterable[Document]
+    evaluation: Iterable[Document] | None = None
     held_out: float = 0.0
     """Share of documents held out by a hash of their text if no evaluation documents are given."""
     skipped: dict[Split, list[str]] = field(default_factory=lambda: {"train": [], "evaluation": []})
@@ -277,11 +273,11 @@ class Corpora:
         self.skipped = {"train": [], "evaluation": []}
         known: dict[bytes, str] = {}
         if self.evaluation is not None:
-            for document in self._filled(self.evaluation(), "evaluation"):
+            for document in self._filled(self.evaluation, "evaluation"):
                 known[document.fingerprint] = document.name
                 yield "evaluation", document
         leaked: list[str] = []
-        for document in self._filled(self.train(), "train"):
+        for document in self._filled(self.train, "train"):
             if self.evaluation is None:
                 drawn = int.from_bytes(document.fingerprint[:8])
                 yield "evaluation" if drawn < self.held_out * 2.0**64 else "train", document
@@ -297,13 +293,21 @@ class Corpora:
                 f"remove them from one of the two:\n{shown}{more}"
             )
 
+    @property
+    def done(self) -> float:
+        """Share of the files' bytes that were read in this pass; 1 where there are no files."""
+        files = [source for source in (self.train, self.evaluation) if isinstance(source, Corpus)]
+        return (
+            sum(one.consumed_bytes for one in files) / max(1, sum(one.total_bytes for one in files)) if files else 1.0
+        )
+
     def training_sentences(self) -> Iterator[str]:
         """Yield the sentences of the training documents, from which a vocabulary may be trained."""
         for split, document in self.documents():
             if split == "train":
                 yield from document.sentences()
 
-    def _filled(self, documents: Iterator[Document], split: Split) -> Iterator[Document]:
+    def _filled(self, documents: Iterable[Document], split: Split) -> Iterator[Document]:
         for document in documents:
             if document.empty:
                 self.skipped[split].append(document.name)

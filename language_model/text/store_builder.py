@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from language_model.text.store import (
     read_manifest,
     write_split,
 )
-from language_model.text.vocabulary import Vocabulary
+from language_model.text.vocabulary import Vocabulary, read_vocabulary, train_vocabulary
 from timedrun.storage.store_files import WORK, load_record
 from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
 
@@ -40,15 +40,17 @@ def build_store(
     out: Path,
     settings: TextSettings,
     *,
-    vocabulary: Callable[[], Vocabulary],
+    vocabulary: Path | int,
     workers: int,
-    done: Callable[[], float],
 ) -> dict[str, Any]:
-    """Build the store of `corpora`; `done` returns the share of the text read so far, for the time left. Raises
-    DataError as `prepare_text` does; TimedrunError if a worker process was killed."""
+    """Build the store of `corpora`. `vocabulary`: its file, or the number of WordPieces to train on the training
+    documents. Raises DataError as `prepare_text` does; TimedrunError if a worker process was killed."""
     began = time.monotonic()
     with locked(out, [MANIFEST, WORK]):
-        words = vocabulary()
+        if isinstance(vocabulary, Path):
+            words = read_vocabulary(vocabulary)
+        else:
+            words = train_vocabulary(corpora.training_sentences, vocabulary)
         recorded = asdict(settings) | {"parts_key": settings_key(settings, words)}
         if corpora.evaluation is not None:
             recorded["held_out"] = None
@@ -57,7 +59,7 @@ def build_store(
         def tasks() -> Iterator[tuple[Part, float]]:
             for part in parts(corpora.documents(), settings.part_characters):
                 digests[part.split].append(part.digest)
-                yield part, done()
+                yield part, corpora.done
 
         # A finished store is only compared, which needs the digests of all of the text again.
         if (out / MANIFEST).exists():

@@ -16,7 +16,6 @@ from language_model.text.settings import TextSettings, evaluation_predictions
 from language_model.text.shards import RULES
 from language_model.text.store import MANIFEST, VERSION
 from language_model.text.store_builder import build_store
-from language_model.text.vocabulary import train_vocabulary
 
 WORDPIECES = 2_000
 """Size of the vocabulary trained on the topics."""
@@ -31,15 +30,7 @@ def prepare_topics(out: Path, settings: TextSettings, *, tuning: bool = False) -
     """Build a store in `out` from Python's help topics, for a small BERT; takes a few seconds on one core. `tuning`: of
     the training sections alone, as `corpus` divides them."""
     train, evaluation = corpus(tuning=tuning)
-    corpora = Corpora(lambda: iter(train), lambda: iter(evaluation))
-    return build_store(
-        corpora,
-        out,
-        settings,
-        vocabulary=lambda: train_vocabulary(corpora.training_sentences, WORDPIECES),
-        workers=1,
-        done=lambda: 1.0,
-    )
+    return build_store(Corpora(train, evaluation), out, settings, vocabulary=WORDPIECES, workers=1)
 
 
 def prepared(

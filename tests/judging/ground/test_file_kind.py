@@ -32,7 +32,7 @@ KINDS = {
 READERS: dict[str, Callable[[Path], object]] = {
     "token shard": read_shard,
     "text": lambda path: list(read_text(path)),
-    "documents": lambda path: list(Corpus([path]).documents()),
+    "documents": lambda path: list(Corpus([path])),
     "vocabulary": read_vocabulary,
     "byte pairs": lambda path: BytePairs(path, path),
     "image": lambda path: decode(path.read_bytes(), path.name),

@@ -37,7 +37,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def documents(*paths: Path) -> list[Document]:
-    return list(Corpus(paths).documents())
+    return list(Corpus(paths))
 
 
 def test_wikiextractor_documents_lose_title_and_markup_and_are_split(tmp_path):
@@ -103,7 +103,7 @@ def test_folders_are_read_in_sorted_order_without_hidden_files(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, f"From {name}.\n")
     corpus = Corpus([tmp_path])
-    assert [d.text for d in corpus.documents()] == ["From a/wiki_02.\n", "From b/wiki_01.\n"]
+    assert [d.text for d in corpus] == ["From a/wiki_02.\n", "From b/wiki_01.\n"]
     assert corpus.consumed_bytes == corpus.total_bytes > 0
 
 
