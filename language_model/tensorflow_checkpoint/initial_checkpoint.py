@@ -71,8 +71,8 @@ def read_mlperf_checkpoint(prefix: Path, architecture: BertArchitecture) -> dict
 
     Kernels are transposed: TensorFlow multiplies from the left, (in, out), torch keeps (out, in). The decoder is the
     word embeddings in both. Optimizer state and the next-sentence task's weights (`UNUSED`) are not read. Raises
-    BundleError if the files are missing or damaged; DataError, with all differences, if names, shapes or types do not
-    match `architecture`.
+    DataError if the files are missing or damaged, or, with all differences, if names, shapes or types do not match
+    `architecture`.
     """
     bundle = TensorBundle(prefix)
     wanted = {mlperf_name(name): (name, shape) for name, shape in shapes(architecture).items()}

@@ -32,10 +32,6 @@ _UNREADABLE = "TensorFlow checkpoints cannot be read"
 _AGAIN = "Nothing was read from it; copy or download the checkpoint again."
 
 
-class BundleError(DataError):
-    """Raised if a TensorFlow checkpoint is missing, damaged or of an unsupported kind."""
-
-
 @dataclass(frozen=True)
 class Entry:
     """Index entry of a tensor (BundleEntryProto)."""
@@ -54,7 +50,7 @@ class TensorBundle:
 
     def __init__(self, prefix: Path) -> None:
         """Open the checkpoint PREFIX.index and PREFIX.data-00000-of-0000n and verify every byte of the index. Raises
-        BundleError if a file is missing, truncated, damaged or of an unsupported kind, or if index and data files
+        DataError if a file is missing, truncated, damaged or of an unsupported kind, or if index and data files
         disagree; UsageError if google-crc32c or cramjam is not installed."""
         self.prefix, index = prefix, prefix.with_name(prefix.name + ".index")
         try:
@@ -73,18 +69,18 @@ class TensorBundle:
                     path = self._paths[entry.shard]
                     raise ValueError(f"{path} has {length} bytes, but tensor {name} ends at {end}: truncated")
         except OSError as error:
-            raise BundleError(f"{error.filename}: cannot be read ({error.strerror}). {_AGAIN}") from error
+            raise DataError(f"{error.filename}: cannot be read ({error.strerror}). {_AGAIN}") from error
         except (ValueError, TypeError, IndexError) as error:  # checksums hold, but fields are none of a checkpoint
-            raise BundleError(f"{index}: damaged or not supported: {error}. {_AGAIN}") from error
+            raise DataError(f"{index}: damaged or not supported: {error}. {_AGAIN}") from error
 
     def read(self, name: str) -> npt.NDArray[np.float32]:
-        """Return a float32 tensor as a read-only view of the mapped file. Raises BundleError if its checksum is
+        """Return a float32 tensor as a read-only view of the mapped file. Raises DataError if its checksum is
         wrong."""
         entry = self.entries[name]
         end = entry.offset + entry.size
         raw = self._shards[entry.shard][entry.offset : end]
         if _masked_crc32c(raw.tobytes()) != entry.crc:
-            raise BundleError(
+            raise DataError(
                 f"{self._paths[entry.shard]}: tensor {name}, bytes {entry.offset} to {end}, does not match its checksum"
                 f" (CRC-32C): damaged. {_AGAIN}"
             )

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from language_model.tensorflow_checkpoint.tensor_bundle import BundleError, TensorBundle
+from judging.ground.errors import DataError
+from language_model.tensorflow_checkpoint.tensor_bundle import TensorBundle
 from tests.language_model.tensorflow_checkpoint import bundle_writer as writer
 
 GENERATOR = np.random.default_rng(0)
@@ -58,7 +59,7 @@ def test_a_flipped_bit_anywhere_in_an_index_is_noticed_except_where_nothing_is_r
         index_of(tmp_path / "model").write_bytes(flipped)
         try:
             bundle = TensorBundle(tmp_path / "model")
-        except BundleError:
+        except DataError:
             continue
         unnoticed.add(place)
         assert all(same(bundle.read(name), array) for name, array in few.items())
@@ -74,21 +75,21 @@ def test_a_truncated_index_is_refused_wherever_it_ends(tmp_path_factory, cut):
     writer.write_bundle(prefix, TENSORS)
     content = index_of(prefix).read_bytes()
     index_of(prefix).write_bytes(content[: int(cut * len(content))])
-    with pytest.raises(BundleError, match="truncated"):
+    with pytest.raises(DataError, match="truncated"):
         TensorBundle(prefix)
 
 
 def test_truncated_data_is_refused_before_anything_is_read_and_missing_files_are_named(prefix):
     first, second, third = (prefix.with_name(f"{prefix.name}.data-0000{number}-of-00003") for number in range(3))
     second.write_bytes(second.read_bytes()[:-1])
-    with pytest.raises(BundleError, match=r"data-00001-of-00003 has \d+ bytes, but tensor .* ends at \d+: truncated"):
+    with pytest.raises(DataError, match=r"data-00001-of-00003 has \d+ bytes, but tensor .* ends at \d+: truncated"):
         TensorBundle(prefix)
     first.unlink()
     third.unlink()
-    with pytest.raises(BundleError, match="data-00000-of-00003, model.ckpt-7.data-00002-of-00003"):
+    with pytest.raises(DataError, match="data-00000-of-00003, model.ckpt-7.data-00002-of-00003"):
         TensorBundle(prefix)
     index_of(prefix).unlink()
-    with pytest.raises(BundleError, match=r"model.ckpt-7\.index.*cannot be read"):
+    with pytest.raises(DataError, match=r"model.ckpt-7\.index.*cannot be read"):
         TensorBundle(prefix)
 
 
@@ -100,7 +101,7 @@ def test_a_damaged_tensor_is_named_and_the_others_are_still_read(prefix):
     content[position + 3] ^= 0x10
     shard.write_bytes(content)
     bundle = TensorBundle(prefix)
-    with pytest.raises(BundleError, match=f"{SOME}, bytes {position} to {position + 140}, does not match its checksum"):
+    with pytest.raises(DataError, match=f"{SOME}, bytes {position} to {position + 140}, does not match its checksum"):
         bundle.read(SOME)
     assert all(same(bundle.read(name), array) for name, array in TENSORS.items() if name != SOME)
 
@@ -125,7 +126,7 @@ def replaced(key: str, **changes: Any) -> dict[bytes, bytes]:
 )
 def test_an_index_that_contradicts_itself_is_refused(tmp_path, changed, message):
     writer.write_bundle(tmp_path / "model", TENSORS, shards=3, changed=changed)
-    with pytest.raises(BundleError, match=message):
+    with pytest.raises(DataError, match=message):
         TensorBundle(tmp_path / "model")
 
 
@@ -137,7 +138,7 @@ def test_an_index_packed_with_snappy_is_read_and_one_in_another_way_refused_by_n
     assert all(same(bundle.read(name), array) for name, array in TENSORS.items())
     sizes = [index_of(tmp_path / name).stat().st_size for name in ("packed", "plain")]
     assert sizes[0] < 0.8 * sizes[1]
-    with pytest.raises(BundleError, match=r"compressed \(zstd\)"):
+    with pytest.raises(DataError, match=r"compressed \(zstd\)"):
         TensorBundle(tmp_path / "other")
 
 
@@ -158,7 +159,7 @@ def one_block(content: bytes, compression: int = 0) -> bytes:
 )
 def test_tables_that_are_no_checkpoints_are_refused(tmp_path, file, message):
     (tmp_path / "model.index").write_bytes(file)
-    with pytest.raises(BundleError, match=message):
+    with pytest.raises(DataError, match=message):
         TensorBundle(tmp_path / "model")
 
 
