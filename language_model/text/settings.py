@@ -1,6 +1,7 @@
 """Settings that determine the bytes of a text store."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from judging.ground.errors import UsageError
 
@@ -14,6 +15,8 @@ class TextSettings:
     max_predictions: int = 76
     masked_fraction: float = 0.15
     short_sequence_probability: float = 0.1
+    duplicates: Literal[1] = 1
+    """Passes over the training text, in the digest of each store; masks are drawn anew in every epoch of a run."""
     evaluation_samples: int = 10_000
     held_out: float = 0.01
     """Share of documents held out for evaluation if no evaluation text is given."""

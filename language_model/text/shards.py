@@ -16,15 +16,14 @@ from random import Random
 import numpy as np
 
 from language_model.text.corpus import Document
-from language_model.text.masking import mask, prediction_counts
 from language_model.text.sentence_pairs import sequences
 from language_model.text.settings import TextSettings
-from language_model.text.store import SPLITS, PartContent, Sequences, Split, token_type
-from language_model.text.vocabulary import Encoder, Vocabulary, read_vocabulary
+from language_model.text.store import COLUMNS, SPLITS, PartContent, Split, token_type
+from language_model.text.vocabulary import Encoder, SpecialIds, Vocabulary, read_vocabulary
 from timedrun.storage.store_files import load_record, save_record
 from timedrun.training.sampling import stream_seed
 
-RULES = 2
+RULES = 1
 """Version of cleaning, sentence splitting, pairing and masking; shards of another version are rebuilt."""
 
 
@@ -69,23 +68,46 @@ def parts(documents: Iterable[tuple[Split, Document]], characters: int) -> Itera
 def part_content(part: Part, settings: TextSettings, vocabulary: Vocabulary, encoder: Encoder) -> PartContent:
     """Tokenize the documents of `part` and build its sequences, masked in the evaluation split."""
     documents, skipped = _tokenized(part.documents, encoder)
-    made, index = array("I"), array("H")
+    kind, special = token_type(len(vocabulary)), vocabulary.special
+    tokens, masked, labels, index = array("I"), array("H"), array("I"), array("H")
     random = Random(stream_seed(settings.seed, f"pairs of {part.split}", part.number))
-    for sequence, first in sequences(documents, settings, vocabulary.special, random):
-        made += sequence
+    random_masks = Random(stream_seed(settings.seed, "masks", part.number))
+    for sequence, first in sequences(documents, settings, special, random):
         index.extend((len(sequence), first))
-    kind, table, tokens = token_type(len(vocabulary)), np.array(index, dtype="<u2").reshape(-1, 2), np.array(made)
-    masked, labels = np.empty(0, dtype="<u2"), np.empty(0, dtype=kind)
-    if part.split == "evaluation":
-        lengths, first_lengths = table.astype(np.int64).T
-        plain = Sequences(tokens.astype(np.int64), lengths, first_lengths)
-        ids = {"mask_id": vocabulary.special.mask, "vocabulary": len(vocabulary)}
-        drawn = mask(plain, np.arange(len(table)), settings, seed=settings.seed, epoch=part.number, **ids)
-        counts = prediction_counts(lengths, settings)
-        masked = (drawn.masked - np.repeat(np.cumsum(lengths) - lengths, counts)).astype("<u2")
-        table, tokens, labels = np.column_stack((table, counts.astype("<u2"))), drawn.tokens, drawn.labels.astype(kind)
+        if part.split == "train":
+            tokens += sequence
+            continue
+        changed, places, targets = mask(sequence, settings, special, len(vocabulary), random_masks)
+        index.append(len(places))
+        tokens.extend(changed)
+        masked.extend(places)
+        labels.extend(targets)
+    table = np.array(index, dtype="<u2").reshape(-1, COLUMNS[part.split])
     wordpieces = sum(len(sentence) for document in documents for sentence in document)
-    return PartContent(table, tokens.astype(kind), masked, labels, wordpieces, len(documents), skipped)
+    arrays = (table, np.array(tokens, dtype=kind), np.array(masked, dtype="<u2"), np.array(labels, dtype=kind))
+    return PartContent(*arrays, wordpieces, len(documents), skipped)
+
+
+def mask(
+    tokens: Sequence[int], settings: TextSettings, special: SpecialIds, vocabulary: int, random: Random
+) -> tuple[list[int], list[int], list[int]]:
+    """Mask one sequence: return its tokens, the increasing positions to predict, and their original tokens.
+
+    Positions are drawn from all but [CLS] and [SEP]. 80 % of them become [MASK], 10 % a random word of the
+    vocabulary, 10 % are unchanged (Devlin et al. 2018, 3.1).
+    """
+    output = list(tokens)
+    candidates = [place for place, token in enumerate(output) if token not in (special.cls, special.sep)]
+    random.shuffle(candidates)
+    drawn = candidates[: min(settings.max_predictions, max(1, round(len(output) * settings.masked_fraction)))]
+    places = sorted(drawn)
+    labels = [output[place] for place in places]
+    for place in drawn:
+        if random.random() < 0.8:
+            output[place] = special.mask
+        elif random.random() >= 0.5:
+            output[place] = random.randint(0, vocabulary - 1)
+    return output, places, labels
 
 
 def _tokenized(documents: Sequence[Document], encoder: Encoder) -> tuple[list[list[array[int]]], list[str]]:
