@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from language_model.collator import MaskedBatch, balanced_parts, collate
 from language_model.configs import BertRunConfig
-from language_model.masking import mask, prediction_counts
+from language_model.text.masking import mask, prediction_counts
 from language_model.text.store import MaskedSequences, RaggedStore
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.training import sampling
@@ -17,37 +17,26 @@ from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.prefetch import StepBatches
 
 
-class TextBatches:
+class TextBatches(StepBatches[list[MaskedBatch]]):
     """Batches of one rank on its device; each is a pure function of (seed, step). Closing it ends its thread."""
 
     def __init__(
-        self,
-        config: BertRunConfig,
-        train_store: RaggedStore,
-        eval_store: RaggedStore,
-        ranks: ProcessGroup,
-        *,
-        ahead: int | None = None,
+        self, config: BertRunConfig, train_store: RaggedStore, eval_store: RaggedStore, ranks: ProcessGroup
     ) -> None:
         self.config, self.ranks = config, ranks
         self.train_store, self.eval_store = train_store, eval_store
         self.micro_batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size).micro
         self._epoch = 0
         self._steps: list[NDArray[np.int64]] = []
-        self._train = StepBatches(self._step, ranks.device, ahead)
+        super().__init__(self._step, ranks.device)
 
-    def close(self) -> None:
-        """End the thread that makes batches ahead, if there is one. A second call does nothing."""
-        self._train.close()
+    train = StepBatches[list[MaskedBatch]].starting
+    """Yield this rank's micro-batches of each optimizer step."""
 
     @property
     def steps_per_epoch(self) -> int:
         """Whole batches in one pass over the training set; the remainder is dropped, a different one in each pass."""
         return len(self.train_store) // self.config.global_batch
-
-    def train(self, first_step: int = 0) -> Iterator[list[MaskedBatch]]:
-        """Yield this rank's micro-batches of each optimizer step from `first_step` (from 0) on, without end."""
-        return self._train.starting(first_step)
 
     def evaluation(self) -> Iterator[MaskedBatch]:
         """Yield every evaluation sequence once over all ranks, with the masks stored by `prepare`."""
@@ -57,7 +46,7 @@ class TextBatches:
             assert isinstance(sequences, MaskedSequences)
             yield collate_for(self.config, sequences, self.ranks.device, len(indices), len(sequences.labels))
 
-    def _step(self, step: int) -> list[MaskedBatch]:  # in the thread of `_train`, if it has one
+    def _step(self, step: int) -> list[MaskedBatch]:  # in the thread, if there is one
         epoch = step // self.steps_per_epoch + 1
         if epoch != self._epoch:
             self._steps = sampling.steps(len(self.train_store), self.config.seed, epoch, self.config.global_batch)

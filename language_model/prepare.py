@@ -11,12 +11,10 @@ from language_model.configs import CPU_SPEED_UPS, BertRunConfig
 from language_model.datasets import CHECKPOINT, resolve
 from language_model.encoder import build_bert
 from language_model.tensorflow_checkpoint.initial_checkpoint import describe, load_initial_checkpoint, self_check
-from language_model.text.corpus import Corpus
-from language_model.text.corpus_split import Corpora
+from language_model.text.corpus import Corpora, Corpus
 from language_model.text.settings import TextSettings, evaluation_predictions
 from language_model.text.store import read_manifest, verify
 from language_model.text.store_builder import build_store, summary
-from language_model.text.vocabulary import read_vocabulary, train_vocabulary
 from language_model.train import accuracy
 from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.training.precision import Precision
@@ -40,23 +38,8 @@ def prepare_text(
     settings.
     """
     evaluation = Corpus(evaluation_paths) if evaluation_paths else None
-    train = Corpus(train_paths)
-    corpora = Corpora(train.documents, evaluation.documents if evaluation else None, settings.held_out)
-    sources = [train, evaluation] if evaluation else [train]
-
-    def done() -> float:
-        return sum(source.consumed_bytes for source in sources) / max(1, sum(source.total_bytes for source in sources))
-
-    return build_store(
-        corpora,
-        out,
-        settings,
-        vocabulary=lambda: (
-            read_vocabulary(vocabulary) if vocabulary else train_vocabulary(corpora.training_sentences, vocabulary_size)
-        ),
-        workers=workers,
-        done=done,
-    )
+    corpora = Corpora(Corpus(train_paths), evaluation, settings.held_out)
+    return build_store(corpora, out, settings, vocabulary=vocabulary or vocabulary_size, workers=workers)
 
 
 def prepare(

@@ -1,6 +1,5 @@
 """Training loop of masked language modelling: build, warm up, start the clock, train, evaluate."""
 
-import sys
 from contextlib import closing
 
 import torch
@@ -105,9 +104,3 @@ def accuracy(model: Bert | ReferenceBert, batches: TextBatches, precision: Preci
             f"evaluation saw {seen} sequences, but the set has {len(batches.eval_store)}; no accuracy was recorded."
         )
     return float(correct / masked)
-
-
-if __name__ == "__main__":
-    from timedrun.cli import main
-
-    sys.exit(main(["run", "language_model", *sys.argv[1:]]))

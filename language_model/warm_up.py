@@ -12,7 +12,7 @@ from language_model.build import untrained_model
 from language_model.collator import MaskedBatch
 from language_model.configs import BertRunConfig
 from language_model.encoder import Bert
-from language_model.masking import prediction_counts
+from language_model.text.masking import prediction_counts
 from language_model.text.store import MaskedSequences
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack

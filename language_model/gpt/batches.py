@@ -11,16 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.datasets import TokenRange, open_store
-from language_model.gpt.encoding import Tokens
 from language_model.gpt.settings import Sampling
-from language_model.gpt.token_shards import ShardedTokens
+from language_model.gpt.token_store import TokenSequence, open_store
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.training import sampling as sample_order
 from timedrun.training.prefetch import StepBatches, to_device
 from timedrun.training.sampling import Indices
 
-TokenSequence = Tokens | ShardedTokens | TokenRange
 _epoch_order = lru_cache(maxsize=2)(sample_order.epoch_order)  # a batch may span the end of an epoch
 
 
@@ -36,29 +33,18 @@ class TokenBatch:
     """Sequences of the step over all ranks."""
 
 
-class TokenBatches:
+class TokenBatches(StepBatches[TokenBatch]):
     """Batches of one rank on its device; each is a pure function of (seed, step). Closing it ends its thread."""
 
     def __init__(
-        self,
-        config: GptRunConfig,
-        train: TokenSequence,
-        validation: TokenSequence,
-        ranks: ProcessGroup,
-        *,
-        ahead: int | None = None,
+        self, config: GptRunConfig, train: TokenSequence, validation: TokenSequence, ranks: ProcessGroup
     ) -> None:
         self.config, self.ranks, self.length = config, ranks, config.model.context
         self._train, self._validation = train, validation
-        self._steps = StepBatches(self._step, ranks.device, ahead)
+        super().__init__(self._step, ranks.device)
 
-    def close(self) -> None:
-        """End the thread that makes batches ahead, if there is one. A second call does nothing."""
-        self._steps.close()
-
-    def train(self, first_step: int = 0) -> Iterator[TokenBatch]:
-        """Yield this rank's part of each optimizer step's global batch from `first_step` (from 0) on, without end."""
-        return self._steps.starting(first_step)
+    train = StepBatches[TokenBatch].starting
+    """Yield this rank's part of each optimizer step's global batch."""
 
     def evaluation(self) -> Iterator[TokenBatch]:
         """Yield consecutive sequences of the first `eval_tokens` of the validation split (0: all), each predicted token

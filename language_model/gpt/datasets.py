@@ -6,15 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from judging.ground.errors import DataError, UsageError
-from judging.ground.result_files import require_data_folder
 from judging.ground.token_shard import write_shard
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.encoding import TOKEN_TYPE, Split, Tokens
+from language_model.gpt.encoding import TOKEN_TYPE
 from language_model.gpt.settings import GptDataConfig
-from language_model.gpt.token_shards import ShardedTokens, ShardStore, shard_paths
-from language_model.gpt.tokens import MANIFEST, TokenStore
+from language_model.gpt.token_store import open_store
 from language_model.model import import_transformers
-from timedrun.training.sampling import Indices
 
 
 @dataclass(frozen=True)
@@ -49,46 +46,6 @@ class TokenFacts:
     def eval_tokens(self) -> int:
         """Predicted tokens of an evaluation; by default all tokens of the split but the first."""
         return self.eval_sequences * self.length or self.eval_prefix or self.validation_tokens - 1
-
-
-@dataclass(frozen=True)
-class TokenRange:
-    """The tokens of a split from `first` to before `last`."""
-
-    whole: Tokens | ShardedTokens
-    first: int
-    last: int
-
-    def __len__(self) -> int:
-        return self.last - self.first
-
-    def __getitem__(self, places: Indices) -> Tokens:
-        return self.whole[places + self.first]
-
-
-class TuningStore:
-    """The training tokens of `store`, of which the last ones are the validation split."""
-
-    def __init__(self, store: TokenStore | ShardStore) -> None:
-        self._store = store
-        self.folder, self.vocabulary, self.end_of_text = store.folder, store.vocabulary, store.end_of_text
-        self.digest, self.identity, self.verify = store.digest, store.identity, store.verify
-        held_out = min(store.counts["validation"], store.counts["train"] // 10)
-        self.counts: dict[Split, int] = {"train": store.counts["train"] - held_out, "validation": held_out}
-
-    def tokens(self, split: Split) -> TokenRange:
-        """Return the tokens of a split, mapped into memory."""
-        first = 0 if split == "train" else self.counts["train"]
-        return TokenRange(self._store.tokens("train"), first, first + self.counts[split])
-
-
-def open_store(folder: Path | None, data: GptDataConfig | None = None) -> TokenStore | ShardStore | TuningStore:
-    """Open the token store, or the token shards, in `folder` without reading a token. Raises DataError if the folder is
-    missing or not an intact token store, or if a shard is damaged."""
-    place = require_data_folder(folder, "GPT's token store")
-    sharded = not (place / MANIFEST).exists() and any(shard_paths(place).values())
-    store = ShardStore(place) if sharded else TokenStore(place)
-    return TuningStore(store) if data and data.split == "tuning" else store
 
 
 def facts(folder: Path | None, length: int, data: GptDataConfig | None = None) -> TokenFacts:
@@ -180,9 +137,8 @@ def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str
 
 
 def data_notes(config: GptRunConfig, folder: Path | None, *, whole: bool) -> list[str]:
-    """Return the notes of `ShardStore.notes` on shards in `folder`; none on a token store, which `prepare` has made."""
-    store = open_store(folder)
-    return store.notes(whole=whole) if isinstance(store, ShardStore) else []
+    """Return the notes of the store in `folder`: on shards, none on a token store, which `prepare` has made."""
+    return open_store(folder).notes(whole=whole)
 
 
 def unavailable(config: GptRunConfig) -> list[str]:

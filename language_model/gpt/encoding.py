@@ -1,6 +1,5 @@
 """Encoding of text files as token ids: strict UTF-8 in pieces, as characters or by GPT-2's byte-level BPE."""
 
-import codecs
 import json
 import re
 from collections.abc import Iterator
@@ -15,13 +14,13 @@ from judging.ground.file_kind import require_own_kind
 from judging.ground.token_shard import GPT2_VOCABULARY as GPT2_VOCABULARY
 from judging.ground.token_shard import TOKEN_TYPE as TOKEN_TYPE
 from language_model.dependencies import require
+from language_model.text.corpus import decoded
 
 Tokens = NDArray[np.uint16]
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, Split] = ("train", "validation")
 BYTES = 256
 LARGEST_VOCABULARY = 1 << 16
-PIECE_BYTES = 1 << 20
 END_OF_TEXT = "<|endoftext|>"
 _CUT = re.compile(r"\S\n(?=\S)")
 """GPT-2's pre-tokenizer always starts a new word after a newline without adjacent white space."""
@@ -96,25 +95,11 @@ Encoding = Characters | BytePairs
 
 
 def read_text(path: Path) -> Iterator[str]:
-    """Yield the text of `path` in pieces of about `PIECE_BYTES`, with line ends unchanged and without a byte-order
-    mark. Raises DataError if the file cannot be read, or is not UTF-8; the message has the offset, counted from 0."""
+    """Yield the text of `path` in pieces, as `decoded` does. Raises DataError if the file cannot be read."""
     require_own_kind(path)
-    left, start = b"", 0  # undecoded bytes and their offset in the file
     try:
         with path.open("rb") as file:
-            while True:
-                read = file.read(PIECE_BYTES)
-                data = left + read
-                text, used = codecs.utf_8_decode(data, "strict", not read)
-                text = text if start else text.removeprefix("\ufeff")
-                if text:
-                    yield text
-                left, start = data[used:], start + used
-                if not read:
-                    return
-    except UnicodeDecodeError as error:
-        offset = start + error.start
-        raise DataError(f"{path}: byte {offset:,} is not UTF-8 ({error.reason}); nothing was prepared.") from None
+            yield from decoded(path, file)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; nothing was prepared.") from error
 
@@ -125,18 +110,12 @@ def encode_pieces(encoding: Encoding, pieces: Iterator[str]) -> Iterator[Tokens]
         for piece in pieces:
             yield encoding.encode(piece)
         return
-    held: list[str] = []  # not yet encoded; contains no cut
-    tail = ""  # its last characters, because a cut may span two pieces
+    held = ""  # not yet encoded
     for piece in pieces:
-        held.append(piece)
-        seen = tail + piece
-        cuts = list(_CUT.finditer(seen))
-        if cuts:
-            text = "".join(held)
-            end = len(text) - len(seen) + cuts[-1].end()
-            yield encoding.encode(text[:end])
-            held = [text[end:]]
-            seen = text[end:]
-        tail = seen[-2:]
-    if rest := "".join(held):
-        yield encoding.encode(rest)
+        begin = max(0, len(held) - 2)  # a cut may span two pieces
+        held += piece
+        if end := max((match.end() for match in _CUT.finditer(held, begin)), default=0):
+            yield encoding.encode(held[:end])
+            held = held[end:]
+    if held:
+        yield encoding.encode(held)

@@ -1,25 +1,39 @@
 """Preparation of text for GPT: a store of character or byte-pair tokens, or shards of byte-pair tokens."""
 
+import hashlib
+import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from judging.ground.atomic_file import FileWriter, write_file
 from judging.ground.errors import DataError, UsageError
 from judging.ground.token_shard import write_shard
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.datasets import data_notes, facts, open_store
-from language_model.gpt.encoding import BYTES, SPLITS, BytePairs, Split, Tokens
-from language_model.gpt.token_shards import SHARD_TOKENS
-from language_model.gpt.tokens import MANIFEST, VALIDATION_FRACTION, prepare_tokens
+from language_model.gpt.datasets import data_notes, facts
+from language_model.gpt.encoding import (
+    BYTES,
+    SPLITS,
+    TOKEN_TYPE,
+    BytePairs,
+    Characters,
+    Encoding,
+    Split,
+    Tokens,
+    encode_pieces,
+    read_text,
+)
+from language_model.gpt.token_store import FILES, MANIFEST, SHARD_TOKENS, Manifest, Source, open_store
 from language_model.text import topics_store
-from language_model.text.corpus import Corpus, Document
-from language_model.text.corpus_split import Corpora
+from language_model.text.corpus import Corpora, Corpus, Document
 
+VALIDATION_FRACTION = 0.1
 DOCUMENTS = 256
 """Documents that are encoded together."""
 
@@ -76,6 +90,93 @@ def prepare(
     return known | ({"notes": found} if (found := data_notes(config, folder, whole=True)) else {})
 
 
+def prepare_tokens(
+    paths: Sequence[Path], out: Path, *, encoder: Path | None = None, merges: Path | None = None, alphabet: str = ""
+) -> Manifest:
+    """Build a token store in `out` from the concatenated texts in `paths`; the same input yields the same bytes.
+
+    The first int(characters * (1 - VALIDATION_FRACTION)) characters are for training, the rest for validation, as
+    nanoGPT splits tinyshakespeare. Tokens are characters or, with `encoder` and `merges`, GPT-2's; then each file is a
+    document and ends with the token <|endoftext|>. The characters of `alphabet` are tokens even if no text has them.
+    Memory is bounded: files are read twice, in pieces. The manifest is written last, so no store is partial. Raises
+    UsageError for only one of `encoder` and `merges`, and if `out` already has a store; DataError if a file is missing
+    or not UTF-8, or if there is too little text.
+    """
+    if taken := [name for name in (MANIFEST, *FILES.values()) if (out / name).exists()]:
+        raise UsageError(f"{out} already has {', '.join(taken)}; nothing was changed. Choose another or delete it.")
+    # First reading: the alphabet and where the validation split begins need the whole text.
+    scanned = [_scan(path) for path in paths]
+    sources = tuple(source for source, _ in scanned)
+    if len({source.sha256 for source in sources}) < len(sources):
+        raise DataError(f"{', '.join(map(str, paths))}: two are equal, so one may be validated on; list each once.")
+    coder: Encoding
+    if encoder is None and merges is None:
+        coder = Characters("".join(set(alphabet).union(*(characters for _, characters in scanned))))
+    elif encoder is None or merges is None:
+        raise UsageError("encoding gpt2 needs GPT-2's encoder.json (--vocabulary) and vocab.bpe (--merges).")
+    else:
+        coder = BytePairs(encoder, merges)
+    total = sum(source.characters for source in sources)
+    cut = int(total * (1 - Fraction(str(VALIDATION_FRACTION))))
+    out.mkdir(parents=True, exist_ok=True)
+    # Second reading: encoded in pieces, each file divided where the split lies.
+    counts = dict.fromkeys(SPLITS, 0)
+    writers = {split: FileWriter(out / name) for split, name in FILES.items()}
+    bounds: dict[Split, tuple[int, int]] = {"train": (0, cut), "validation": (cut, total)}
+    start = 0
+    for path, source in zip(paths, sources, strict=True):
+        for split, (begin, end) in bounds.items():
+            first, last = max(begin - start, 0), min(end - start, source.characters)
+            if first >= last:
+                continue
+            for tokens in encode_pieces(coder, _between(read_text(path), first, last)):
+                writers[split].write(tokens.astype(TOKEN_TYPE).tobytes())
+                counts[split] += len(tokens)
+            if last == source.characters and isinstance(coder, BytePairs):
+                writers[split].write(np.array([coder.end_of_text], dtype=TOKEN_TYPE).tobytes())
+                counts[split] += 1
+        start += source.characters
+    if short := [split for split, count in counts.items() if count < 2]:
+        for writer in writers.values():
+            writer.discard()
+        raise DataError(
+            f"{total:,} characters leave fewer than 2 tokens for {' and '.join(short)}; no store was written. Use more"
+            " text."
+        )
+    # The manifest last: without it the folder is no store.
+    manifest = Manifest(
+        encoding="characters" if isinstance(coder, Characters) else "gpt2",
+        vocabulary=coder.vocabulary,
+        alphabet=coder.alphabet if isinstance(coder, Characters) else "",
+        validation_fraction=VALIDATION_FRACTION,
+        sources=sources,
+        files={FILES[split]: writer.complete() for split, writer in writers.items()},
+    )
+    write_file(out / MANIFEST, f"{json.dumps(asdict(manifest), indent=1)}\n".encode())
+    return manifest
+
+
+def _scan(path: Path) -> tuple[Source, set[str]]:
+    """Size, digest and alphabet of a text file, read once."""
+    characters, alphabet = 0, set[str]()
+    for piece in read_text(path):
+        characters += len(piece)
+        alphabet.update(piece)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return Source(name=path.name, bytes=path.stat().st_size, characters=characters, sha256=digest), alphabet
+
+
+def _between(pieces: Iterator[str], first: int, last: int) -> Iterator[str]:
+    at = 0
+    for piece in pieces:
+        if chosen := piece[max(first - at, 0) : max(last - at, 0)]:
+            yield chosen
+        at += len(piece)
+        if at >= last:
+            return
+
+
 def prepare_shards(
     paths: Sequence[Path],
     evaluation_paths: Sequence[Path],
@@ -106,8 +207,8 @@ def prepare_shards(
             f"{encoder}: <|endoftext|> is token {coder.end_of_text} of {coder.vocabulary:,}; shards of GPT-2 tokens"
             " need it as the last one."
         )
-    evaluation = Corpus(evaluation_paths).documents if evaluation_paths else None
-    corpora = Corpora(Corpus(paths).documents, evaluation, VALIDATION_FRACTION)
+    evaluation = Corpus(evaluation_paths) if evaluation_paths else None
+    corpora = Corpora(Corpus(paths), evaluation, VALIDATION_FRACTION)
     waiting: dict[Split, list[Tokens]] = {split: [] for split in SPLITS}
     shards = dict.fromkeys(SPLITS, 0)
     count = 0  # training tokens that wait

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from judging.ground.errors import DataError
 from language_model.settings import BertArchitecture
-from language_model.tensorflow_checkpoint.tensor_bundle import TensorBundle
+from language_model.tensorflow_checkpoint.tensor_bundle import FLOAT32, TensorBundle
 from language_model.weights import check, load_safetensors, shapes
 
 OPTIMIZER_STATE = ("adam_m", "adam_v", "LAMB", "LAMB_1", "global_step", "beta1_power", "beta2_power")
@@ -32,44 +32,26 @@ SELF_CHECK_TOLERANCE = 0.01
 """Half a percent is due to newly paired sequences and to bf16."""
 
 
-def find(path: Path) -> Path:
-    """Find the checkpoint at `path`: a TensorFlow prefix or its .index, a .safetensors file, or a folder holding one.
-
-    Returns the safetensors file, or the prefix of TensorFlow's .index and .data-0000k-of-0000n, which is not a file.
-    Raises DataError if there is no checkpoint, or more than one.
-    """
-    if path.is_dir():
-        files = sorted([*path.glob("*.index"), *path.glob("*.safetensors")])
-        if len(files) == 1:
-            return find(files[0])
-        names = ", ".join(file.name for file in files) or "neither"
-        raise DataError(
-            f"{path}: the folder must hold one initial checkpoint, PREFIX.index with its data files (TensorFlow) or"
-            f" one .safetensors file; it holds {names}. Put one there, or name the file itself."
-        )
-    if is_safetensors(path):
-        return path
-    prefix = path.with_suffix("") if path.suffix == ".index" else path
-    if (index := _index(prefix)).is_file():
-        return prefix
+def find(folder: Path) -> Path:
+    """Return the file of the only initial checkpoint in `folder`: PREFIX.index of TensorFlow's, or a .safetensors file.
+    Raises DataError if there is none, or more than one."""
+    files = sorted([*folder.glob("*.index"), *folder.glob("*.safetensors")])
+    if len(files) == 1:
+        return files[0]
+    names = ", ".join(file.name for file in files) or "neither"
     raise DataError(
-        f"{path}: no initial checkpoint. Looked for a folder or a .safetensors file of this name and for TensorFlow's"
-        f" {index.name} next to it; training cannot start from it. MLPerf's is model.ckpt-28252 (tf1)."
+        f"{folder}: training starts from one initial checkpoint in this folder, PREFIX.index with its data files"
+        f" (TensorFlow; MLPerf's is model.ckpt-28252, tf1) or one .safetensors file; it holds {names}. Put one there."
     )
 
 
-def is_safetensors(path: Path) -> bool:
-    """Return True if the checkpoint that `find` returned is a safetensors file, False if it is TensorFlow's."""
-    return path.suffix == ".safetensors" and path.is_file()
-
-
-def load_initial_checkpoint(path: Path, architecture: BertArchitecture) -> dict[str, Tensor]:
-    """Load the weights at `path` (see `find`): names and shapes of `weights.shapes`, float32, CPU, tied ones once.
+def load_initial_checkpoint(folder: Path, architecture: BertArchitecture) -> dict[str, Tensor]:
+    """Load the weights in `folder` (see `find`): names and shapes of `weights.shapes`, float32, CPU, tied ones once.
     Raises DataError if the checkpoint is absent, damaged or not of `architecture`, with all missing, unexpected and
     mismatched tensors; UsageError if safetensors is not installed."""
-    file = find(path)
-    if not is_safetensors(file):
-        return read_mlperf_checkpoint(file, architecture)
+    file = find(folder)
+    if file.suffix == ".index":
+        return read_mlperf_checkpoint(file.with_suffix(""), architecture)
     stored = load_safetensors(file)
     renamed = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))  # since files of 2018
     tensors = {name.replace(*renamed[0]).replace(*renamed[1]): tensor for name, tensor in stored.items()}
@@ -89,8 +71,8 @@ def read_mlperf_checkpoint(prefix: Path, architecture: BertArchitecture) -> dict
 
     Kernels are transposed: TensorFlow multiplies from the left, (in, out), torch keeps (out, in). The decoder is the
     word embeddings in both. Optimizer state and the next-sentence task's weights (`UNUSED`) are not read. Raises
-    BundleError if the files are missing or damaged; DataError, with all differences, if names, shapes or types do not
-    match `architecture`.
+    DataError if the files are missing or damaged, or, with all differences, if names, shapes or types do not match
+    `architecture`.
     """
     bundle = TensorBundle(prefix)
     wanted = {mlperf_name(name): (name, shape) for name, shape in shapes(architecture).items()}
@@ -105,8 +87,8 @@ def read_mlperf_checkpoint(prefix: Path, architecture: BertArchitecture) -> dict
             expected = shape[::-1] if name.endswith("/kernel") else shape
             if entry.shape != expected:
                 problems.append(f"{name} has shape {list(entry.shape)}, not {list(expected)}")
-            elif bundle.dtype(name) != np.float32:
-                problems.append(f"{name} is {bundle.dtype(name)}, not float32")
+            elif entry.dtype != FLOAT32:
+                problems.append(f"{name} has TensorFlow's type {entry.dtype}, not {FLOAT32} (float32)")
     if problems:
         raise DataError(
             f"{prefix}: not a BERT checkpoint of this architecture in MLPerf's names; nothing was read. "
@@ -133,16 +115,16 @@ def mlperf_name(name: str) -> str:
     return f"{module}/{'kernel' if leaf == 'weight' else 'bias'}"
 
 
-def describe(path: Path, weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Describe the checkpoint from which `load_initial_checkpoint(path)` read `weights`, as plain values."""
-    file = find(path)
-    safetensors = is_safetensors(file)
-    digest = "" if safetensors else hashlib.md5(_index(file).read_bytes(), usedforsecurity=False).hexdigest()
+def describe(folder: Path, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Describe the checkpoint from which `load_initial_checkpoint(folder)` read `weights`, as plain values."""
+    file = find(folder)
+    tensorflow = file.suffix == ".index"
     return {
-        "checkpoint": "safetensors" if safetensors else "tensorflow",
+        "checkpoint": "tensorflow" if tensorflow else "safetensors",
         "checkpoint_parameters": sum(tensor.numel() for tensor in weights.values()),
         "checkpoint_sha256": weights_sha256(weights),
-        "checkpoint_is_mlperfs": digest == MLPERF_INDEX_MD5,
+        "checkpoint_is_mlperfs": tensorflow
+        and hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest() == MLPERF_INDEX_MD5,
     }
 
 
@@ -165,7 +147,3 @@ def self_check(accuracy: float) -> None:
             f" set it is {SELF_CHECK_ACCURACY} +- {SELF_CHECK_TOLERANCE}. Checkpoint, evaluation set or"
             " model is not MLPerf's; a run would not be comparable."
         )
-
-
-def _index(prefix: Path) -> Path:
-    return prefix.with_name(prefix.name + ".index")

@@ -1,23 +1,28 @@
-"""Stream documents from WikiExtractor's output or plain text, compressed or not, one in memory at a time."""
+"""Stream documents from WikiExtractor's output or plain text, compressed or not, one in memory at a time; and divide
+them into training and evaluation, so that no text is in both."""
 
 import bz2
+import codecs
 import gzip
 import hashlib
 import html
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from judging.ground.errors import DataError
 from judging.ground.file_kind import require_own_kind
 from language_model.text.sentences import split_sentences
+from language_model.text.store import Split
 
 LARGEST_DOCUMENT = 1 << 26
-"""Maximum bytes of one document; a larger one means that a file has no document boundaries."""
+"""Maximum characters of one document; a larger one means that a file has no document boundaries."""
+PIECE_BYTES = 1 << 20
 _TAG_NAMES = (
     "b|big|blockquote|br|caption|center|code|dd|del|div|dl|dt|em|font|gallery|h[1-6]|hr|i|includeonly|ins|li|math|noinclude|nowiki|ol|"
     "onlyinclude|p|poem|pre|ref|references|s|small|span|strike|strong|sub|sup|table|td|th|tr|tt|u|ul|var"
@@ -28,6 +33,7 @@ _EMPTY_BRACKETS = re.compile(r"\(\s*[,;:]?(?:\s*[,;:])*\s*\)|\[\s*\]")
 _OPEN_BRACKET = re.compile(r"\(\s*[,;](?:\s*[,;])*\s*")
 _TITLE = re.compile(r'\stitle="')
 _WORD = re.compile(r"\w")
+_WHITE = " \t\n\r\v\f"
 _MAGIC: dict[bytes, Callable[[BinaryIO], Any]] = {b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open, b"\x1f\x8b": gzip.open}
 
 
@@ -113,7 +119,7 @@ class Corpus:
         """Bytes on disk read so far, of `total_bytes`."""
         return self._read_before + (self._raw.tell() if self._raw is not None else 0)
 
-    def documents(self) -> Iterator[Document]:
+    def __iter__(self) -> Iterator[Document]:
         """Yield every document, including empty ones. Raises DataError if a file is damaged, is not UTF-8 (with the
         offset of the byte) or has no document with a sentence."""
         self._read_before = 0
@@ -149,59 +155,74 @@ def _decompressed(raw: BinaryIO) -> BinaryIO:
     return raw
 
 
+def decoded(path: Path, stream: BinaryIO) -> Iterator[str]:
+    """Yield the text of the open file `path` in pieces of about `PIECE_BYTES`, with line ends unchanged and without a
+    byte-order mark. Raises DataError if it is not UTF-8; the message has the offset, counted from 0."""
+    left, start, read = b"", 0, b" "  # undecoded bytes and their offset in the file
+    while read:
+        read = stream.read(PIECE_BYTES)
+        data = left + read
+        try:
+            text, used = codecs.utf_8_decode(data, "strict", not read)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path} is not UTF-8: byte {start + error.start:,} of its text is 0x{data[error.start]:02x} "
+                f"({error.reason}); nothing was prepared; convert the file to UTF-8"
+            ) from None
+        if text := text if start else text.removeprefix("\ufeff"):
+            yield text
+        left, start = data[used:], start + used
+
+
 def _parse(file: Path, stream: BinaryIO) -> Iterator[Document]:
     """Yield the documents of a stream; the format is detected from its first non-blank line."""
-    offset = 0
-    lines = _lines(file, stream)
+    lines = _lines(file, decoded(file, stream))
+    for first in lines:
+        if first.startswith("<doc "):
+            yield from _wikipedia(file, chain([first], lines))
+        elif first.startswith('{"'):
+            raise DataError(f"{file} contains JSON lines; nothing was prepared; run WikiExtractor without --json")
+        elif first.strip(_WHITE):
+            yield from _plain(file, chain([first], lines))
+
+
+def _lines(file: Path, pieces: Iterator[str]) -> Iterator[str]:
+    held = ""
+    for piece in chain(pieces, [""]):
+        *whole, held = (held + piece).split("\n")
+        if max(map(len, (*whole, held))) > LARGEST_DOCUMENT:
+            raise DataError(
+                f"{file} has a line of more than {LARGEST_DOCUMENT:,} characters; nothing was prepared from it"
+            )
+        yield from (f"{line}\n" for line in whole)
+    if held:
+        yield held
+
+
+def _wikipedia(file: Path, lines: Iterator[str]) -> Iterator[Document]:
+    """Yield documents `<doc ...>`, title, blank line, paragraphs, `</doc>`."""
+    body: list[str] | None = None
     for line in lines:
-        if offset == 0:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        if line.strip():
-            if line.startswith(b"<doc "):
-                yield from _wikipedia(file, line, offset, lines)
-            elif line.startswith(b'{"'):
-                raise DataError(f"{file} contains JSON lines; nothing was prepared; run WikiExtractor without --json")
-            else:
-                yield from _plain(file, line, offset, lines)
-            return
-        offset += len(line)
-
-
-def _lines(file: Path, stream: BinaryIO) -> Iterator[bytes]:
-    for line in iter(lambda: stream.readline(LARGEST_DOCUMENT + 1), b""):
-        if len(line) > LARGEST_DOCUMENT:
-            raise DataError(f"{file} has a line of more than {LARGEST_DOCUMENT:,} bytes; nothing was prepared from it")
-        yield line
-
-
-def _wikipedia(file: Path, header: bytes, offset: int, lines: Iterator[bytes]) -> Iterator[Document]:
-    """Yield documents `<doc ...>`, title, blank line, paragraphs, `</doc>`; `header` is at byte `offset`."""
-    body: list[bytes] | None = None
-    size, start, name = 0, offset, ""
-    line: bytes | None = header
-    while line is not None:
         if body is None:
-            if line.startswith(b"<doc "):
-                opening = _decode(file, line, offset).removeprefix("\ufeff").strip()
+            if line.startswith("<doc "):
+                opening = line.strip()
                 title = html.unescape(_title(opening))
-                name, body, size, start = f"{file.name}: {title or opening}", [], 0, offset + len(line)
-            elif line.strip():
+                name, body, size = f"{file.name}: {title or opening}", list[str](), 0
+            elif line.strip(_WHITE):
                 raise DataError(
-                    f"{file}, byte {offset}: text outside <doc> ... </doc>; nothing was prepared; extract it again"
+                    f"{file}: text outside <doc> ... </doc>, {line[:60]!r}; nothing was prepared; extract it again"
                 )
-        elif line.startswith(b"</doc>"):
-            text = _decode(file, b"".join(body), start).lstrip("\r\n")
+        elif line.startswith("</doc>"):
+            text = "".join(body).lstrip("\r\n")
             first, _, rest = text.partition("\n")
             titled = not title or html.unescape(first.strip()) == title
             yield Document(name, rest if titled else text, prose=True)
             body = None
-        elif line.startswith(b"<doc "):
+        elif line.startswith("<doc "):
             break
         else:
             body.append(line)
             size = _checked_size(file, name, size + len(line))
-        offset += len(line)
-        line = next(lines, None)
     if body is not None:
         raise DataError(f"{name} has no </doc>: {file} is truncated there; nothing was prepared; extract it again")
 
@@ -215,39 +236,80 @@ def _title(opening: str) -> str:
     return inside[match.end() : -1]
 
 
-def _plain(file: Path, first: bytes, offset: int, lines: Iterator[bytes]) -> Iterator[Document]:
-    """Yield documents separated by blank lines, one sentence per line; `first` is at byte `offset`."""
-    body, size, start, number = [first], len(first), offset, 1
-    offset += len(first)
-    for line in lines:
-        if line.isspace():
-            if body:
-                yield Document(f"{file.name}: document {number}", _decode(file, b"".join(body), start), prose=False)
-                body, size, number = [], 0, number + 1
-        else:
-            if not body:
-                start = offset
-            body.append(line)
-            size = _checked_size(file, f"{file.name}: document {number}", size + len(line))
-        offset += len(line)
-    if body:
-        yield Document(f"{file.name}: document {number}", _decode(file, b"".join(body), start), prose=False)
+def _plain(file: Path, lines: Iterator[str]) -> Iterator[Document]:
+    """Yield documents separated by blank lines, one sentence per line."""
+    filled = groupby(lines, lambda line: bool(line.strip(_WHITE)))
+    for number, body in enumerate((body for words, body in filled if words), 1):
+        name, size, held = f"{file.name}: document {number}", 0, list[str]()
+        for line in body:
+            held.append(line)
+            size = _checked_size(file, name, size + len(line))
+        yield Document(name, "".join(held), prose=False)
 
 
 def _checked_size(file: Path, name: str, size: int) -> int:
     if size > LARGEST_DOCUMENT:
         raise DataError(
-            f"{name} of {file} is larger than {LARGEST_DOCUMENT:,} bytes; nothing was prepared from it; "
+            f"{name} of {file} is larger than {LARGEST_DOCUMENT:,} characters; nothing was prepared from it; "
             "separate documents by a blank line"
         )
     return size
 
 
-def _decode(file: Path, data: bytes, offset: int) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file} is not UTF-8: byte {offset + error.start} of its text is 0x{data[error.start]:02x} "
-            f"({error.reason}); nothing was prepared; convert the file to UTF-8"
-        ) from error
+@dataclass
+class Corpora:
+    """Training documents and evaluation documents, given separately or held out."""
+
+    train: Iterable[Document]
+    evaluation: Iterable[Document] | None = None
+    held_out: float = 0.0
+    """Share of documents held out by a hash of their text if no evaluation documents are given."""
+    skipped: dict[Split, list[str]] = field(default_factory=lambda: {"train": [], "evaluation": []})
+    """Names of the empty documents in the last pass."""
+
+    def documents(self) -> Iterator[tuple[Split, Document]]:
+        """Yield every non-empty document with its split. Raises DataError if evaluation documents also occur in the
+        training text; up to twenty are named."""
+        self.skipped = {"train": [], "evaluation": []}
+        known: dict[bytes, str] = {}
+        if self.evaluation is not None:
+            for document in self._filled(self.evaluation, "evaluation"):
+                known[document.fingerprint] = document.name
+                yield "evaluation", document
+        leaked: list[str] = []
+        for document in self._filled(self.train, "train"):
+            if self.evaluation is None:
+                drawn = int.from_bytes(document.fingerprint[:8])
+                yield "evaluation" if drawn < self.held_out * 2.0**64 else "train", document
+            elif (name := known.get(document.fingerprint)) is not None:
+                leaked.append(f"  {name} (training: {document.name})")
+            elif not leaked:
+                yield "train", document
+        if leaked:
+            more = f"\n  and {len(leaked) - 20} more" if len(leaked) > 20 else ""
+            shown = "\n".join(leaked[:20])
+            raise DataError(
+                f"{len(leaked)} evaluation documents are also in the training text; no store was written; "
+                f"remove them from one of the two:\n{shown}{more}"
+            )
+
+    @property
+    def done(self) -> float:
+        """Share of the files' bytes that were read in this pass; 1 where there are no files."""
+        files = [source for source in (self.train, self.evaluation) if isinstance(source, Corpus)]
+        return (
+            sum(one.consumed_bytes for one in files) / max(1, sum(one.total_bytes for one in files)) if files else 1.0
+        )
+
+    def training_sentences(self) -> Iterator[str]:
+        """Yield the sentences of the training documents, from which a vocabulary may be trained."""
+        for split, document in self.documents():
+            if split == "train":
+                yield from document.sentences()
+
+    def _filled(self, documents: Iterable[Document], split: Split) -> Iterator[Document]:
+        for document in documents:
+            if document.empty:
+                self.skipped[split].append(document.name)
+            else:
+                yield document

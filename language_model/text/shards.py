@@ -7,20 +7,18 @@ import itertools
 import json
 import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from language_model.text.corpus import Document
 from language_model.text.sentence_pairs import sequences
 from language_model.text.settings import TextSettings
-from language_model.text.store import COLUMNS, Split, token_type
+from language_model.text.store import COLUMNS, SPLITS, PartContent, Split, token_type
 from language_model.text.vocabulary import Encoder, SpecialIds, Vocabulary, read_vocabulary
 from timedrun.storage.store_files import load_record, save_record
 from timedrun.training.sampling import stream_seed
@@ -48,55 +46,23 @@ class Part:
         return sha256.hexdigest()
 
 
-class PartBuilder:
-    """Collects documents into shards of about `characters`; a small rest joins the shard before it."""
-
-    def __init__(self, split: Split, characters: int) -> None:
-        self.split = split
-        self.characters = characters
-        self._numbers = itertools.count()
-        self._held: list[Document] = []
-        self._gathered: list[Document] = []
-        self._size = 0
-
-    def add(self, document: Document) -> Iterator[Part]:
-        """Add a document and yield the shard it completes, if any."""
-        self._gathered.append(document)
-        self._size += len(document.text)
-        if self._size >= self.characters:
-            yield from self._parts(self._held)
-            self._held, self._gathered, self._size = self._gathered, [], 0
-
-    def rest(self) -> Iterator[Part]:
-        """Yield the last shards."""
-        if self._size * 2 >= self.characters:
-            yield from self._parts(self._held)
-            yield from self._parts(self._gathered)
-        else:
-            yield from self._parts(self._held + self._gathered)
-
-    def _parts(self, documents: list[Document]) -> Iterator[Part]:
-        if documents:
-            yield Part(self.split, next(self._numbers), tuple(documents))
-
-
-@dataclass(frozen=True)
-class PartContent:
-    """Sequences of a shard."""
-
-    index: NDArray[np.uint16]
-    """(n, 2) or (n, 3): the columns of a store's index"""
-    tokens: NDArray[Any]
-    """(T,)"""
-    masked: NDArray[np.uint16]
-    """(M,) positions within their sequences; empty in the train split"""
-    labels: NDArray[Any]
-    """(M,)"""
-    wordpieces: int
-    """Tokens of the text, each counted once."""
-    documents: int
-    skipped: tuple[str, ...] = ()
-    """Names of documents without any token."""
+def parts(documents: Iterable[tuple[Split, Document]], characters: int) -> Iterator[Part]:
+    """Yield the documents of both splits in shards of about `characters`; a small rest joins the shard before it."""
+    held: dict[Split, list[Document]] = {split: [] for split in SPLITS}
+    gathered: dict[Split, list[Document]] = {split: [] for split in SPLITS}
+    sizes, numbers = dict.fromkeys(SPLITS, 0), {split: itertools.count() for split in SPLITS}
+    for split, document in documents:
+        gathered[split].append(document)
+        sizes[split] += len(document.text)
+        if sizes[split] >= characters:
+            if held[split]:
+                yield Part(split, next(numbers[split]), tuple(held[split]))
+            held[split], gathered[split], sizes[split] = gathered[split], [], 0
+    for split in SPLITS:
+        rest = [held[split], gathered[split]]
+        for last in rest if sizes[split] * 2 >= characters else [sum(rest, [])]:
+            if last:
+                yield Part(split, next(numbers[split]), tuple(last))
 
 
 def part_content(part: Part, settings: TextSettings, vocabulary: Vocabulary, encoder: Encoder) -> PartContent:
@@ -106,26 +72,20 @@ def part_content(part: Part, settings: TextSettings, vocabulary: Vocabulary, enc
     tokens, masked, labels, index = array("I"), array("H"), array("I"), array("H")
     random = Random(stream_seed(settings.seed, f"pairs of {part.split}", part.number))
     random_masks = Random(stream_seed(settings.seed, "masks", part.number))
-    for _ in range(settings.duplicates if part.split == "train" else 1):
-        for sequence, first in sequences(documents, settings, special, random):
-            index.extend((len(sequence), first))
-            if part.split == "train":
-                tokens += sequence
-                continue
-            changed, places, targets = mask(sequence, settings, special, len(vocabulary), random_masks)
-            index.append(len(places))
-            tokens.extend(changed)
-            masked.extend(places)
-            labels.extend(targets)
-    return PartContent(
-        np.array(index, dtype="<u2").reshape(-1, COLUMNS[part.split]),
-        np.array(tokens, dtype=kind),
-        np.array(masked, dtype="<u2"),
-        np.array(labels, dtype=kind),
-        sum(len(sentence) for document in documents for sentence in document),
-        len(documents),
-        tuple(skipped),
-    )
+    for sequence, first in sequences(documents, settings, special, random):
+        index.extend((len(sequence), first))
+        if part.split == "train":
+            tokens += sequence
+            continue
+        changed, places, targets = mask(sequence, settings, special, len(vocabulary), random_masks)
+        index.append(len(places))
+        tokens.extend(changed)
+        masked.extend(places)
+        labels.extend(targets)
+    table = np.array(index, dtype="<u2").reshape(-1, COLUMNS[part.split])
+    wordpieces = sum(len(sentence) for document in documents for sentence in document)
+    arrays = (table, np.array(tokens, dtype=kind), np.array(masked, dtype="<u2"), np.array(labels, dtype=kind))
+    return PartContent(*arrays, wordpieces, len(documents), skipped)
 
 
 def mask(
@@ -168,26 +128,14 @@ def part_path(folder: Path, split: Split, number: int) -> Path:
     return folder / f"{split}-{number:05d}.npz"
 
 
-def save_part(path: Path, content: PartContent, key: str) -> None:
-    """Write a shard atomically. `key` identifies everything it was built from."""
-    arrays = {name: value for name, value in vars(content).items() if isinstance(value, np.ndarray)}
-    save_record(path, key, {name: value for name, value in vars(content).items() if name not in arrays}, arrays)
-
-
-def load_part(path: Path, key: str) -> PartContent | None:
-    """Return the finished shard built from `key`, or None if it is absent, damaged or has another key."""
-    record = load_record(path, key)
-    return None if record is None else PartContent(**record | {"skipped": tuple(record["skipped"])})
-
-
 def settings_key(settings: TextSettings, vocabulary: Vocabulary) -> str:
     """Return a digest of the vocabulary, the rules and those settings that determine a shard."""
     values = {
         "rules": RULES,
         "vocabulary": vocabulary.sha256,
+        "duplicates": settings.duplicates,
         "pairs": {"max_length": settings.max_length, "short_sequence_probability": settings.short_sequence_probability},
         "masks": {"max_predictions": settings.max_predictions, "masked_fraction": settings.masked_fraction},
-        "duplicates": settings.duplicates,
         "seed": settings.seed,
     }
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
@@ -208,10 +156,11 @@ def start_making(
         part = task[0]
         path = part_path(folder, part.split, part.number)
         key = f"{settings_key(settings, words)} {part.digest}"
-        if (present := load_part(path, key)) is not None:
-            return present.wordpieces, False
+        if (present := load_record(path, key)) is not None:
+            return present["wordpieces"], False
         content = part_content(part, settings, words, encoder)
-        save_part(path, content, key)
+        arrays = {name: value for name, value in vars(content).items() if isinstance(value, np.ndarray)}
+        save_record(path, key, {name: value for name, value in vars(content).items() if name not in arrays}, arrays)
         return content.wordpieces, True
 
     return make

@@ -1,15 +1,16 @@
 """Ragged store of tokenized sequences: a manifest and, for each split, lengths and concatenated tokens."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from judging.ground.atomic_file import StoredFile, check_size, write_file
+from judging.ground.atomic_file import FileWriter, StoredFile, check_size, write_file
 from judging.ground.errors import DataError
 from language_model.text.vocabulary import SpecialIds
 from timedrun.storage import store_files
@@ -48,6 +49,50 @@ class MaskedSequences(Sequences):
     """(M,) increasing positions within the T tokens"""
     labels: NDArray[np.int64]
     """(M,)"""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Sequences as a store holds them."""
+
+    index: NDArray[np.uint16]
+    """(n, 2) or (n, 3): `COLUMNS`"""
+    tokens: NDArray[Any]
+    """(T,)"""
+    masked: NDArray[np.uint16]
+    """(M,) positions within their sequences; empty in the train split"""
+    labels: NDArray[Any]
+    """(M,)"""
+
+    @cached_property
+    def _starts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """First token and first label of each sequence."""
+        lengths, counts = self.index[:, 0], self.index[:, 2:].sum(axis=1, dtype=np.int64)
+        return np.cumsum(lengths, dtype=np.int64) - lengths, np.cumsum(counts) - counts
+
+    def select(self, chosen: NDArray[np.int64]) -> Self:
+        """Return the sequences `chosen`, in order."""
+        index = self.index[chosen].astype(np.int64)
+        places = _places(self._starts[0][chosen], index[:, 0])
+        masks = _places(self._starts[1][chosen], index[:, 2:].sum(axis=1))
+        return replace(
+            self,
+            index=self.index[chosen],
+            tokens=self.tokens[places],
+            masked=self.masked[masks],
+            labels=self.labels[masks],
+        )
+
+
+@dataclass(frozen=True)
+class PartContent(Rows):
+    """Sequences of a shard."""
+
+    wordpieces: int
+    """Tokens of the text, each counted once."""
+    documents: int
+    skipped: Sequence[str] = ()
+    """Names of documents without any token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +151,39 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
+def write_split(
+    folder: Path, split: Split, parts: Iterable[PartContent], wanted: NDArray[np.int64], skipped: int = 0
+) -> tuple[dict[str, StoredFile], SplitFacts]:
+    """Write the `wanted` sequences of one split, increasing positions over all its shards.
+
+    Returns the manifest's entries; `skipped` documents were left out. Only one shard is in memory at a time.
+    """
+    writers = {name: FileWriter(folder / split / name) for name in ("index.npy", *CONTENT[split])}
+    header = {"descr": "<u2", "fortran_order": False, "shape": (len(wanted), COLUMNS[split])}
+    np.lib.format.write_array_header_1_0(writers["index.npy"], header)
+    counts = dict.fromkeys(("index.npy", *CONTENT["evaluation"]), 0)
+    passed = longest = documents = 0
+    for part in parts:
+        begin, end = np.searchsorted(wanted, (passed, passed + len(part.index)))
+        kept = part.select(wanted[begin:end] - passed)
+        passed += len(part.index)
+        documents += part.documents
+        longest = max(longest, int(kept.index[:, 0].max(initial=0)))
+        arrays = (kept.index, kept.tokens, kept.masked, kept.labels)
+        for (name, writer), array in zip(writers.items(), arrays, strict=False):
+            writer.write(array.tobytes())
+            counts[name] += len(array)
+    facts = SplitFacts(
+        sequences=len(wanted),
+        tokens=counts["tokens.bin"],
+        longest=longest,
+        masked=counts["masked.bin"],
+        documents=documents,
+        skipped_documents=skipped,
+    )
+    return {f"{split}/{name}": writer.complete() for name, writer in writers.items()}, facts
+
+
 class RaggedStore:
     """One split of a store: index in memory, tokens memory-mapped and not touched before `read`."""
 
@@ -127,17 +205,14 @@ class RaggedStore:
         except (OSError, ValueError, OverflowError) as error:
             raise DataError(f"{path} cannot be read ({error}); nothing was read; prepare the text again") from error
         _check_index(path, mapped, split, self.manifest)
-        index = np.array(mapped)
-        self.lengths: NDArray[np.int64] = index[:, 0].astype(np.int64)
-        self._first = index[:, 1]
-        self._starts = np.cumsum(self.lengths) - self.lengths
-        kind = token_type(self.manifest.vocabulary_size)
-        self._tokens = _mapped(self._folder / "tokens.bin", kind)
-        if split == "evaluation":
-            self._masked_counts = index[:, 2].astype(np.int64)
-            self._masked_starts = np.cumsum(self._masked_counts) - self._masked_counts
-            self._masked = _mapped(self._folder / "masked.bin", np.dtype("<u2"))
-            self._labels = _mapped(self._folder / "labels.bin", kind)
+        kind, evaluation = token_type(self.manifest.vocabulary_size), split == "evaluation"
+        self._rows = Rows(
+            np.array(mapped),
+            _mapped(self._folder / "tokens.bin", kind),
+            _mapped(self._folder / "masked.bin", np.dtype("<u2")) if evaluation else np.empty(0, "<u2"),
+            _mapped(self._folder / "labels.bin", kind) if evaluation else np.empty(0, kind),
+        )
+        self.lengths: NDArray[np.int64] = self._rows.index[:, 0].astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -145,25 +220,19 @@ class RaggedStore:
     def read(self, indices: NDArray[np.int64]) -> Sequences:
         """Read the sequences `indices` in order; the evaluation split returns `MaskedSequences`. Raises DataError if
         the tokens contradict the index or the vocabulary."""
-        lengths = self.lengths[indices]
-        tokens = self._tokens[_places(self._starts[indices], lengths)].astype(np.int64)
-        first = self._first[indices].astype(np.int64)
-        self._check_ids("tokens.bin", tokens, indices)
+        rows = self._rows.select(indices)
+        lengths, first, *counts = rows.index.astype(np.int64).T
+        tokens, within, labels = (part.astype(np.int64) for part in (rows.tokens, rows.masked, rows.labels))
+        for name, ids in (("tokens.bin", tokens), ("labels.bin", labels)):
+            if len(ids) and ids.max() >= (size := self.manifest.vocabulary_size):
+                # It would become an out-of-range embedding row.
+                self._damaged(name, f"token id {ids.max()}, but the vocabulary has {size}", indices)
         if self.split == "train":
             return Sequences(tokens, lengths, first)
-        counts = self._masked_counts[indices]
-        places = _places(self._masked_starts[indices], counts)
-        within, labels = self._masked[places].astype(np.int64), self._labels[places].astype(np.int64)
-        self._check_ids("labels.bin", labels, indices)
-        if (within >= np.repeat(lengths, counts)).any():
+        if (within >= np.repeat(lengths, counts[0])).any():
             self._damaged("masked.bin", "a position beyond its sequence", indices)
-        masked = within + np.repeat(np.cumsum(lengths) - lengths, counts)
+        masked = within + np.repeat(np.cumsum(lengths) - lengths, counts[0])
         return MaskedSequences(tokens, lengths, first, masked, labels)
-
-    def _check_ids(self, name: str, ids: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
-        """Raise DataError for an id outside the vocabulary, before it becomes an out-of-range embedding row."""
-        if len(ids) and ids.max() >= (size := self.manifest.vocabulary_size):
-            self._damaged(name, f"token id {ids.max()}, but the vocabulary has {size}", indices)
 
     def _damaged(self, name: str, fault: str, indices: NDArray[np.int64]) -> NoReturn:
         raise DataError(
@@ -197,16 +266,14 @@ def _mapped(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _check_index(path: Path, index: NDArray[Any], split: Split, manifest: Manifest) -> None:
-    facts = manifest.splits[split]
-    tokens = manifest.files[f"{split}/tokens.bin"].bytes // token_type(manifest.vocabulary_size).itemsize
+    facts, files, longest = manifest.splits[split], manifest.files, int(manifest.settings["max_length"])
+    tokens = files[f"{split}/tokens.bin"].bytes // token_type(manifest.vocabulary_size).itemsize
     sound = index.dtype == np.dtype("<u2") and index.shape == (facts.sequences, COLUMNS[split])
-    if sound and len(index):
-        sums = index.astype(np.int64).sum(axis=0)
-        sound = int(sums[0]) == tokens == facts.tokens and bool((index[:, 1] < index[:, 0]).all())
+    if sound:
+        sums = index.sum(axis=0, dtype=np.int64)
+        sound = bool(sums[0] == tokens == facts.tokens and (index[:, 1] < index[:, 0]).all())
+        sound = sound and int(index[:, 0].max(initial=0)) <= longest
         if split == "evaluation":
-            sound = sound and int(sums[2]) * 2 == manifest.files[f"{split}/masked.bin"].bytes
+            sound = sound and int(sums[2]) * 2 == files[f"{split}/masked.bin"].bytes
     if not sound:
         raise DataError(f"{path} contradicts {MANIFEST}; nothing was read; prepare the text again")
-    limit = int(manifest.settings["max_length"])
-    if len(index) and int(index[:, 0].max()) > limit:
-        raise DataError(f"{path} has a sequence of {int(index[:, 0].max())} tokens, longer than {limit}; nothing read")

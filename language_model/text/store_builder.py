@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,23 @@ from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError
 from judging.ground.folder_lock import locked
 from language_model.text import store as text_store
-from language_model.text.corpus_split import Corpora
+from language_model.text.corpus import Corpora
 from language_model.text.settings import TextSettings
-from language_model.text.shards import Part, PartBuilder, PartContent, load_part, part_path, settings_key, start_making
-from language_model.text.store import MANIFEST, SKIPPED, SPLITS, VERSION, VOCABULARY, Manifest, Split, read_manifest
-from language_model.text.store_writer import write_split
-from language_model.text.vocabulary import Vocabulary
-from timedrun.storage.store_files import WORK
+from language_model.text.shards import Part, part_path, parts, settings_key, start_making
+from language_model.text.store import (
+    MANIFEST,
+    SKIPPED,
+    SPLITS,
+    VERSION,
+    VOCABULARY,
+    Manifest,
+    PartContent,
+    Split,
+    read_manifest,
+    write_split,
+)
+from language_model.text.vocabulary import Vocabulary, read_vocabulary, train_vocabulary
+from timedrun.storage.store_files import WORK, load_record
 from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
 
 
@@ -30,24 +40,26 @@ def build_store(
     out: Path,
     settings: TextSettings,
     *,
-    vocabulary: Callable[[], Vocabulary],
+    vocabulary: Path | int,
     workers: int,
-    done: Callable[[], float],
 ) -> dict[str, Any]:
-    """Build the store of `corpora`; `done` returns the share of the text read so far, for the time left. Raises
-    DataError as `prepare_text` does; TimedrunError if a worker process was killed."""
+    """Build the store of `corpora`. `vocabulary`: its file, or the number of WordPieces to train on the training
+    documents. Raises DataError as `prepare_text` does; TimedrunError if a worker process was killed."""
     began = time.monotonic()
     with locked(out, [MANIFEST, WORK]):
-        words = vocabulary()
+        if isinstance(vocabulary, Path):
+            words = read_vocabulary(vocabulary)
+        else:
+            words = train_vocabulary(corpora.training_sentences, vocabulary)
         recorded = asdict(settings) | {"parts_key": settings_key(settings, words)}
         if corpora.evaluation is not None:
             recorded["held_out"] = None
         digests: dict[Split, list[str]] = {split: [] for split in SPLITS}
 
         def tasks() -> Iterator[tuple[Part, float]]:
-            for part in _parts(corpora, settings.part_characters):
+            for part in parts(corpora.documents(), settings.part_characters):
                 digests[part.split].append(part.digest)
-                yield part, done()
+                yield part, corpora.done
 
         # A finished store is only compared, which needs the digests of all of the text again.
         if (out / MANIFEST).exists():
@@ -88,28 +100,13 @@ def summary(folder: Path, manifest: Manifest) -> dict[str, Any]:
     """Return the counts of a store as plain values."""
     values: dict[str, Any] = {"store": str(folder), "vocabulary_size": manifest.vocabulary_size}
     for split, facts in manifest.splits.items():
+        counts = asdict(facts)
+        counts["masked_tokens"] = counts.pop("masked")
+        counts["mean_length"] = round(facts.tokens / max(1, facts.sequences), 2)
         room = facts.sequences * int(manifest.settings["max_length"])
-        counts = {
-            "sequences": facts.sequences,
-            "tokens": facts.tokens,
-            "mean_length": round(facts.tokens / max(1, facts.sequences), 2),
-            "padding_share": round(1 - facts.tokens / max(1, room), 4),
-            "longest": facts.longest,
-            "masked_tokens": facts.masked,
-            "documents": facts.documents,
-            "skipped_documents": facts.skipped_documents,
-        }
+        counts["padding_share"] = round(1 - facts.tokens / max(1, room), 4)
         values |= {f"{split}_{name}": value for name, value in counts.items()}
     return values
-
-
-def _parts(corpora: Corpora, characters: int) -> Iterator[Part]:
-    """Yield the shards of both splits as they are completed."""
-    builders = {split: PartBuilder(split, characters) for split in SPLITS}
-    for split, document in corpora.documents():
-        yield from builders[split].add(document)
-    for builder in builders.values():
-        yield from builder.rest()
 
 
 def _name(task: tuple[Part, float]) -> str:
@@ -146,8 +143,8 @@ def _assembled(
             count += len(part.index)
             skipped.extend(part.skipped)
         wanted = chosen(count, settings.evaluation_samples if split == "evaluation" else count)
-        parts = _finished(out / WORK, split, digests[split], recorded["parts_key"])
-        written, facts[split] = write_split(out, split, parts, wanted, len(skipped))
+        finished = _finished(out / WORK, split, digests[split], recorded["parts_key"])
+        written, facts[split] = write_split(out, split, finished, wanted, len(skipped))
         files |= written
         names.extend(f"{split}: {name}\n" for name in skipped)
     files[VOCABULARY] = write_file(out / VOCABULARY, vocabulary.content)
@@ -175,7 +172,7 @@ def chosen(count: int, wanted: int) -> NDArray[np.int64]:
 
 def _finished(work: Path, split: Split, digests: Sequence[str], key: str) -> Iterator[PartContent]:
     for number, digest in enumerate(digests):
-        content = load_part(part_path(work, split, number), f"{key} {digest}")
-        if content is None:
+        record = load_record(part_path(work, split, number), f"{key} {digest}")
+        if record is None:
             raise DataError(f"shard {number} of {split} in {work} was modified; run the preparation again")
-        yield content
+        yield PartContent(**record)

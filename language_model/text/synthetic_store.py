@@ -7,9 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judging.ground.atomic_file import StoredFile
-from language_model.text.shards import PartContent
-from language_model.text.store import COLUMNS, SPLITS, VERSION, Manifest, Split, SplitFacts, token_type
-from language_model.text.store_writer import write_split
+from language_model.text.store import (
+    COLUMNS,
+    SPLITS,
+    VERSION,
+    Manifest,
+    PartContent,
+    Split,
+    SplitFacts,
+    token_type,
+    write_split,
+)
 from language_model.text.vocabulary import SpecialIds
 from timedrun.training.sampling import random_bits, random_uniform
 

@@ -4,21 +4,18 @@ import functools
 import hashlib
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from judging.ground.errors import DataError
-from language_model.text.corpus import Document
-from language_model.text.corpus_split import Corpora
+from language_model.text.corpus import Corpora, Document
 from language_model.text.sentences import split_sentences
 from language_model.text.settings import TextSettings, evaluation_predictions
 from language_model.text.shards import RULES
 from language_model.text.store import MANIFEST, VERSION
 from language_model.text.store_builder import build_store
-from language_model.text.vocabulary import train_vocabulary
 
 WORDPIECES = 2_000
 """Size of the vocabulary trained on the topics."""
@@ -33,15 +30,7 @@ def prepare_topics(out: Path, settings: TextSettings, *, tuning: bool = False) -
     """Build a store in `out` from Python's help topics, for a small BERT; takes a few seconds on one core. `tuning`: of
     the training sections alone, as `corpus` divides them."""
     train, evaluation = corpus(tuning=tuning)
-    corpora = Corpora(lambda: iter(train), lambda: iter(evaluation))
-    return build_store(
-        corpora,
-        out,
-        settings,
-        vocabulary=lambda: train_vocabulary(corpora.training_sentences, WORDPIECES),
-        workers=1,
-        done=lambda: 1.0,
-    )
+    return build_store(Corpora(train, evaluation), out, settings, vocabulary=WORDPIECES, workers=1)
 
 
 def prepared(
@@ -63,16 +52,13 @@ def prepared(
     if not (folder / MANIFEST).is_file():
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Built under a temporary name and renamed: several processes may find it missing at the same time.
-        aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".topics_"))
-        try:
-            prepare_topics(aside / "store", settings, tuning=tuning)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".topics_") as aside:
+            prepare_topics(Path(aside, "store"), settings, tuning=tuning)
             try:
-                (aside / "store").rename(folder)
+                Path(aside, "store").rename(folder)
             except OSError:
                 if not (folder / MANIFEST).is_file():
                     raise
-        finally:
-            shutil.rmtree(aside)
     if folder.stat().st_uid not in (os.geteuid(), 0):
         raise DataError(f"{folder} is owned by another user; nothing was read; set XDG_CACHE_HOME to a folder you own.")
     return folder

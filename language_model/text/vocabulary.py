@@ -8,10 +8,10 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from judging.ground.errors import DataError
 from judging.ground.file_kind import require_own_kind
@@ -20,6 +20,7 @@ from language_model.dependencies import require
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+Item = TypeVar("Item")
 SPECIAL_WORDS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 CHARACTERS = 1000
 """Maximum characters of a trained vocabulary, most frequent first; words with others become [UNK]."""
@@ -147,7 +148,7 @@ def _uncased(pieces: object) -> Tokenizer:
     return tokenizer
 
 
-def _batches(items: Iterable[str], count: int) -> Iterator[list[str]]:
+def _batches(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
     remaining = iter(items)
     while batch := list(islice(remaining, count)):
         yield batch
@@ -159,38 +160,25 @@ class Encoder:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._tokenizer = vocabulary.tokenizer()
-        self._words = _Words(self._tokenizer)
+        self._word = lru_cache(WORDS_KEPT)(self._encoded_word)
+
+    def _encoded_word(self, word: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(word, add_special_tokens=False).ids)
 
     def encode(self, sentences: Sequence[str]) -> list[array[int]]:
         """Return the ids of every sentence, type code I."""
         encoded: list[array[int] | None] = []
         others: list[int] = []
-        look_up, join, plain, pieces = self._words.__getitem__, chain.from_iterable, _PLAIN.fullmatch, _PIECE.findall
+        join, plain, pieces = chain.from_iterable, _PLAIN.fullmatch, _PIECE.findall
         for number, sentence in enumerate(sentences):
             if (sentence.isascii() and sentence.isprintable()) or plain(sentence):
-                encoded.append(array("I", join(map(look_up, pieces(sentence.lower())))))
+                encoded.append(array("I", join(map(self._word, pieces(sentence.lower())))))
             else:
                 encoded.append(None)
                 others.append(number)
-        if len(self._words) > WORDS_KEPT:
-            self._words.clear()
-        for start in range(0, len(others), _BATCH):
-            places = others[start : start + _BATCH]
-            texts = [sentences[place] for place in places]
+        for batch in _batches(others, _BATCH):
+            texts = [sentences[place] for place in batch]
             encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-            for place, encoding in zip(places, encodings, strict=True):
+            for place, encoding in zip(batch, encodings, strict=True):
                 encoded[place] = array("I", encoding.ids)
         return [ids for ids in encoded if ids is not None]
-
-
-class _Words(dict[str, tuple[int, ...]]):
-    """WordPiece ids of words, computed by the tokenizer at the first lookup."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__()
-        self._tokenizer = tokenizer
-
-    def __missing__(self, word: str) -> tuple[int, ...]:
-        ids = tuple(self._tokenizer.encode(word, add_special_tokens=False).ids)
-        self[word] = ids
-        return ids

@@ -74,13 +74,8 @@ def make_batch() -> BatchMaker:
             labels=random.integers(architecture.vocabulary, size=counts.sum()),
         )
         totals = {"global_samples": len(lengths), "global_masked": len(sequences.labels)}
-        batch = collate(sequences, longest=architecture.positions, padded=padded, **totals)
-        rest = torch.zeros(filler, dtype=torch.int64)
-        rows = {name: torch.cat((getattr(batch, name), rest)) for name in ("tokens", "segments", "positions")}
-        if filler:
-            rows["offsets"] = torch.cat((batch.offsets, batch.offsets[-1:] + filler))
-            rows["lengths"] = torch.cat((batch.lengths, torch.tensor([filler], dtype=torch.int32)))
-        return replace(batch, **rows)
+        multiple = sizes.sum() + filler if filler else 1
+        return collate(sequences, longest=architecture.positions, padded=padded, row_multiple=multiple, **totals)
 
     return make
 

@@ -1,7 +1,9 @@
 """Attention backends compute softmax attention within each sequence only; selection of a backend."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +12,8 @@ from torch import Tensor
 
 from judging.ground.errors import UsageError
 from language_model.attention import AUTO, BACKENDS, boundaries, choose
-from language_model.collator import MaskedBatch
+from language_model.collator import MaskedBatch, collate
+from language_model.text.store import MaskedSequences
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ON_CPU = ("eager", "sdpa_padded", "sdpa_grouped", "sdpa_loop")
@@ -18,23 +21,10 @@ ON_CPU = ("eager", "sdpa_padded", "sdpa_grouped", "sdpa_loop")
 
 def layout(lengths: list[int], longest: int, padded: bool) -> MaskedBatch:
     """Return a batch of zeros with the layout of these sequences."""
-    sizes = torch.full((len(lengths),), longest) if padded else torch.tensor(lengths)
-    offsets = torch.cat((torch.zeros(1), sizes.cumsum(0))).int()
-    rows, none = torch.zeros(int(offsets[-1]), dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
-    return MaskedBatch(
-        tokens=rows,
-        segments=rows,
-        positions=rows,
-        offsets=offsets,
-        lengths=torch.tensor(lengths).int(),
-        masked=none,
-        labels=none,
-        longest=longest,
-        padded=padded,
-        row_multiple=32,
-        global_samples=len(lengths),
-        global_masked=0,
-    )
+    none = np.zeros(0, np.int64)
+    zeros = MaskedSequences(np.zeros(sum(lengths), np.int64), np.array(lengths), np.array(lengths), none, none)
+    batch = collate(zeros, longest=longest, padded=padded, global_samples=len(lengths), global_masked=0)
+    return replace(batch, row_multiple=32)
 
 
 def inputs(rows: int, seed: int = 0) -> list[Tensor]:

@@ -1,10 +1,7 @@
 """Batches are pure functions of seed and step, divided exactly over ranks; preflight reports unusable data."""
 
 import hashlib
-import itertools
 import json
-import threading
-from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 
@@ -32,26 +29,6 @@ def opened(config, store, rank=0, world_size=1, *, padded=False, balance=False, 
     speed = replace(CPU_SPEED_UPS, unpadding=not padded, balance_lengths=balance)
     used = replace(config, implementation="timedrun", micro_batch=micro_batch, speed=speed)
     return open_batches(used, store, ProcessGroup(rank, world_size, rank, torch.device("cpu")))
-
-
-def test_a_thread_makes_the_batches_that_the_loop_would_make(tiny_config, tiny_store):
-    config = replace(tiny_config, implementation="timedrun", micro_batch=4, speed=CPU_SPEED_UPS)
-    stores = RaggedStore(tiny_store, "train"), RaggedStore(tiny_store, "evaluation")
-    ranks, seen = ProcessGroup(0, 1, 0, torch.device("cpu")), []
-    steps = 2 * TextBatches(config, *stores, ranks).steps_per_epoch + 3
-    for ahead in (0, 2):
-        with closing(TextBatches(config, *stores, ranks, ahead=ahead)) as data:
-            made = list(islice(data.train(), 5))
-            evaluated = list(data.evaluation())
-            made += islice(data.train(5), steps - 5)
-            threads = [thread for thread in threading.enumerate() if thread.name == "prefetch"]
-            assert len(threads) == bool(ahead)
-        assert not any(thread.is_alive() for thread in threads)
-        seen.append([list(vars(batch).values()) for batch in [*itertools.chain(*made), *evaluated]])
-    assert len(seen[0]) == len(seen[1]) > steps
-    for one, other in zip(*seen, strict=True):
-        for value, same in zip(one, other, strict=True):
-            assert torch.equal(value, same) if isinstance(value, torch.Tensor) else value == same
 
 
 def sequences(batch: MaskedBatch) -> list[tuple[int, ...]]:

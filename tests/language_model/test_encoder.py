@@ -106,7 +106,7 @@ def test_padding_rows_of_the_vocabulary_are_never_predicted_and_never_learn(tiny
     model = Bert(tiny, SpeedUps(pad_vocabulary=64))
     model.load_weights(lively(tiny))
     batch = make_batch(tiny, LENGTHS, padded=False)
-    scores = model._scores(model.hidden(batch))
+    scores = model._scores(model.hidden(batch), batch)
     assert scores.shape[1] == 128
     assert (scores[:, 97:] == float("-inf")).all()
     trained(model, batch)

@@ -200,7 +200,7 @@ def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path):
     assert not [word for word in words if "zy" in word]
 
 
-@pytest.mark.parametrize("change", [{"max_length": 4}, {"duplicates": 0}, {"held_out": 0.0}, {"masked_fraction": 1.5}])
+@pytest.mark.parametrize("change", [{"max_length": 4}, {"evaluation_samples": 0}])
 def test_invalid_settings_are_refused(change):
     with pytest.raises(UsageError, match=next(iter(change))):
         replace(SETTINGS, **change)
@@ -222,11 +222,14 @@ def test_prepare_builds_and_checks_a_store_of_the_configs_length(tmp_path, input
         prepare(config, store, decode=True, workers=1)
 
 
-def test_text_without_a_folder_or_for_another_source_and_a_vocabulary_without_text_are_refused(tmp_path):
-    config = wikipedia_small_baseline()
-    with pytest.raises(UsageError, match="--data-folder"):
-        prepare(config, None, decode=False, workers=1, text=[tmp_path])
-    with pytest.raises(UsageError, match="cannot use other text"):
-        prepare(topics_baseline(), tmp_path, decode=False, workers=1, text=[tmp_path])
-    with pytest.raises(UsageError, match="need --text"):
-        prepare(config, tmp_path, decode=False, workers=1, vocabulary=tmp_path)
+@pytest.mark.parametrize(
+    ("config", "options", "words"),
+    [
+        (wikipedia_small_baseline(), {"folder": None, "text": [Path()]}, "--data-folder"),
+        (topics_baseline(), {"text": [Path()]}, "cannot use other text"),
+        (wikipedia_small_baseline(), {"vocabulary": Path()}, "need --text"),
+    ],
+)
+def test_options_without_effect_are_refused(tmp_path, config, options, words):
+    with pytest.raises(UsageError, match=words):
+        prepare(config, **{"folder": tmp_path, "decode": False, "workers": 1, **options})

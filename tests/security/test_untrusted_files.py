@@ -25,7 +25,7 @@ from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError, TimedrunError
 from judging.ground.result_files import read_json
 from judging.scoring.recorded_run import recorded_run_of
-from language_model.gpt import tokens
+from language_model.gpt import token_store
 from language_model.text import store as text_store
 from language_model.text.store import RaggedStore
 from language_model.text.synthetic_store import write_synthetic_store
@@ -211,7 +211,7 @@ def test_a_table_of_images_that_is_an_archive_or_holds_objects_is_refused(tmp_pa
         (image_manifest.MANIFEST, image_manifest.read_manifest),
         (INDEX, read_index),
         (text_store.MANIFEST, text_store.read_manifest),
-        (tokens.MANIFEST, tokens.read_manifest),
+        (token_store.MANIFEST, token_store.read_manifest),
     ],
 )
 def test_a_manifest_nested_too_deeply_is_refused_in_words(name, read, tmp_path):

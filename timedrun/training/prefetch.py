@@ -122,7 +122,7 @@ class StepBatches(Generic[BatchT]):
         self._ahead: Prefetched[Any, BatchT] | None = None
         self._next = 0  # step of the next batch of `_ahead`
 
-    def starting(self, first: int) -> Iterator[BatchT]:
+    def starting(self, first: int = 0) -> Iterator[BatchT]:
         """Yield the batches of step `first` and all after it. Those made ahead for another step are dropped.
 
         Raises what `make` raises, at its step.

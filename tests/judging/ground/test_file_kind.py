@@ -14,7 +14,7 @@ from judging.ground.errors import DataError
 from judging.ground.file_kind import other_kind
 from judging.ground.result_files import read_json
 from judging.ground.token_shard import read_shard
-from language_model.gpt import tokens
+from language_model.gpt import token_store
 from language_model.gpt.encoding import BytePairs, read_text
 from language_model.text.corpus import Corpus
 from language_model.text.vocabulary import read_vocabulary
@@ -32,7 +32,7 @@ KINDS = {
 READERS: dict[str, Callable[[Path], object]] = {
     "token shard": read_shard,
     "text": lambda path: list(read_text(path)),
-    "documents": lambda path: list(Corpus([path]).documents()),
+    "documents": lambda path: list(Corpus([path])),
     "vocabulary": read_vocabulary,
     "byte pairs": lambda path: BytePairs(path, path),
     "image": lambda path: decode(path.read_bytes(), path.name),
@@ -40,21 +40,21 @@ READERS: dict[str, Callable[[Path], object]] = {
     "store": lambda path: check_size(path.parent, path.name, StoredFile(bytes=9, sha256="")),
     "weights": load_safetensors,
     "manifest": lambda path: store_files.read_manifest(path, ImageManifest, 1, absent=""),
-    "manifest of tokens": lambda path: tokens.read_manifest(path.parent),
+    "manifest of tokens": lambda path: token_store.read_manifest(path.parent),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reader", READERS)
 def test_a_file_of_another_kind_is_named_as_what_it_is(tmp_path, reader, kind):
-    for name in (*cifar10.FILES, tokens.MANIFEST):
+    for name in (*cifar10.FILES, token_store.MANIFEST):
         (tmp_path / name).write_bytes(KINDS[kind])
     path = tmp_path / "data_batch_1.bin"
     if (reader, kind) == ("documents", "gunzip"):
         return  # compressed text is read
     with pytest.raises(DataError, match=kind) as refused:
         READERS[reader](path)
-    assert (tokens.MANIFEST if reader == "manifest of tokens" else path.name) in str(refused.value)
+    assert (token_store.MANIFEST if reader == "manifest of tokens" else path.name) in str(refused.value)
 
 
 def test_text_may_begin_with_the_mark_of_its_encoding(tmp_path):

@@ -2,20 +2,37 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
-from language_model.gpt.tokens import TokenStore, prepare_tokens
+from language_model.gpt.encoding import Tokens
+from language_model.gpt.prepare import prepare_tokens
+from language_model.gpt.token_store import PreparedStore, TokenSequence
 from timedrun.config import EvaluationConfig
 from timedrun.training.sampling import random_bits
 from timedrun.training.schedule import StepSchedule
 
 _PLAIN = ["the", "a", "cat's", "dog", "sat", "ran", "on", "über", "1234", "mat.", "Where?", "漢字", "I'll"]
 WORDS = [*_PLAIN, "\n", "\n\n", "\t"]
+
+
+def whole(tokens: TokenSequence) -> Tokens:
+    """Every token of a split."""
+    return tokens[np.arange(len(tokens))]
+
+
+def decoded(files: tuple[Path, Path], tokens: Iterable[int]) -> str:
+    """Decode byte pairs by tokenizers, independent of the product, with encoder and merges from `files`."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    tokenizer = ByteLevelBPETokenizer(*map(str, files))
+    text: str = tokenizer.decode([int(token) for token in tokens], skip_special_tokens=False)
+    return text
 
 
 def make_text(words: int, seed: int = 0) -> str:
@@ -30,11 +47,11 @@ def text() -> str:
 
 
 @pytest.fixture(scope="session")
-def store(text: str, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+def store(text: str, tmp_path_factory: pytest.TempPathFactory) -> PreparedStore:
     folder = tmp_path_factory.mktemp("store")
     (folder / "text.txt").write_bytes(text.encode())
     prepare_tokens([folder / "text.txt"], folder / "tokens")
-    return TokenStore(folder / "tokens")
+    return PreparedStore(folder / "tokens")
 
 
 def train_byte_pairs(text: str, folder: Path, size: int, special: Sequence[str] = ()) -> tuple[Path, Path]:
@@ -71,7 +88,7 @@ def gpt2_files() -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def small(store: TokenStore) -> Callable[..., GptRunConfig]:
+def small(store: PreparedStore) -> Callable[..., GptRunConfig]:
     """Return a function for configs of a few steps on `store`, with changes to fields of the config or its model."""
     base = shakespeare_baseline()
     base = replace(

@@ -15,8 +15,10 @@ from judging.ground.errors import DataError
 from language_model.gpt import warm_up
 from language_model.gpt.batches import open_batches, sequence_starts
 from language_model.gpt.configs import shakespeare_baseline
-from language_model.gpt.datasets import data_digest, declared, facts, open_store, preflight, synthetic
+from language_model.gpt.datasets import data_digest, declared, facts, preflight, synthetic
 from language_model.gpt.settings import GptDataConfig
+from language_model.gpt.token_store import open_store
+from tests.language_model.gpt.conftest import whole
 from timedrun.distributed.process_group import ProcessGroup
 
 CPU = torch.device("cpu")
@@ -60,7 +62,7 @@ def test_a_batch_depends_on_its_step_alone_and_targets_are_successors(store, sam
     assert torch.equal(batch.inputs, next(opened(store, sampling).train(3)).inputs)
     assert batch.inputs.shape == batch.targets.shape == (12, 16)
     assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
-    text = "".join(map(chr, store.tokens("train")))
+    text = "".join(map(chr, whole(store.tokens("train"))))
     assert all("".join(map(chr, row)) in text for row in batch.targets.tolist())
     assert not torch.equal(batch.inputs, following.inputs)
     assert batch.global_samples == 12
@@ -83,7 +85,7 @@ def test_evaluation_predicts_every_token_but_the_first_once(store, world_size, l
         for batch in opened(store, rank=rank, world_size=world_size, length=length).evaluation():
             inputs += batch.inputs.flatten().tolist()
             targets += batch.targets.flatten().tolist()
-    tokens = store.tokens("validation").tolist()
+    tokens = whole(store.tokens("validation")).tolist()
     assert inputs == tokens[:-1]
     assert targets == tokens[1:]
 
@@ -106,7 +108,7 @@ def test_evaluation_sequences_lie_evenly_over_the_split(store, count, world_size
     for rank in range(world_size):
         batches = opened(store, rank=rank, world_size=world_size, eval_sequences=count)
         rows += [row for batch in batches.evaluation() for row in torch.cat([batch.inputs, batch.targets[:, -1:]], 1)]
-    tokens = torch.from_numpy(store.tokens("validation").astype("int64"))
+    tokens = torch.from_numpy(whole(store.tokens("validation")).astype("int64"))
     starts = (np.linspace(0, len(tokens) - 17, count) + 1e-9).astype(int)  # 17: a sequence and its last target
     assert torch.equal(torch.stack(rows), torch.stack([tokens[start : start + 17] for start in starts]))
     known = facts(store.folder, 16, GptDataConfig(eval_sequences=count))
@@ -124,7 +126,7 @@ def test_facts_and_digest_match_batches_and_manifest(store, small):
     epoch = sequence_starts(numbers, tokens=known.train_tokens, length=16, sampling="blocks", seed=1)
     assert len(set(epoch.tolist())) == known.train_samples
     assert max(epoch) + 2 * 16 + 1 > known.train_tokens
-    assert data_digest(small(), store.folder)["sha256"] == store.manifest.digest
+    assert data_digest(small(), store.folder)["sha256"] == store.digest
 
 
 def test_preflight_reports_unusable_data(store, tmp_path, small):
@@ -147,18 +149,18 @@ def test_preflight_names_the_package_of_a_model_that_is_not_installed(monkeypatc
 
 
 def test_a_tuning_split_is_the_end_of_the_training_tokens(store, small):
-    whole, data = np.asarray(store.tokens("train")), GptDataConfig(split="tuning")
+    every, data = whole(store.tokens("train")), GptDataConfig(split="tuning")
     opened = open_store(store.folder, data)
     train, validation = (opened.tokens(split) for split in ("train", "validation"))
-    held_out = min(store.counts["validation"], len(whole) // 10)
+    held_out = min(store.counts["validation"], len(every) // 10)
     assert len(validation) == held_out == opened.counts["validation"] > 0
-    assert whole.tolist() == [*train[np.arange(len(train))], *validation[np.arange(held_out)]]
+    assert every.tolist() == [*whole(train), *whole(validation)]
     known = facts(store.folder, 16, data)
-    assert (known.train_tokens, known.validation_tokens) == (len(whole) - held_out, held_out)
+    assert (known.train_tokens, known.validation_tokens) == (len(every) - held_out, held_out)
     config = replace(small(), data=data)
     with closing(open_batches(config, store.folder, ProcessGroup(0, 1, 0, CPU))) as batches:
         predicted = torch.cat([batch.targets.flatten() for batch in batches.evaluation()])
-    assert predicted.tolist() == validation[np.arange(1, held_out)].tolist()
+    assert predicted.tolist() == whole(validation)[1:].tolist()
 
 
 def test_random_tokens_stand_in_for_any_text(tmp_path):

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from judging.ground.errors import DataError
-from language_model.gpt import encoding as module
 from language_model.gpt.encoding import BytePairs, Characters, encode_pieces, read_text
-from tests.language_model.gpt import decoding
+from language_model.text import corpus
+from tests.language_model.gpt.conftest import decoded
 
 TRICKY = st.text(alphabet=string.ascii_letters[:4] + " \n\t'sé漢1.\x1c\u00a0", max_size=60)
 
@@ -18,7 +18,7 @@ def test_characters_are_numbered_in_order():
     encoding = Characters("banana\n!")
     assert encoding.alphabet == "\n!abn"
     assert encoding.encode("nab!").tolist() == [4, 2, 3, 1]
-    assert decoding.characters(encoding.alphabet, encoding.encode("an\nban")) == "an\nban"
+    assert "".join(encoding.alphabet[token] for token in encoding.encode("an\nban")) == "an\nban"
     assert encoding.vocabulary == 5
 
 
@@ -33,7 +33,7 @@ def test_byte_pairs_give_back_any_text_with_end_of_text_as_text(byte_pairs, text
     encoding = BytePairs(*byte_pairs)
     for sample in (text, " leading and trailing ", "日本 \U0001f600\r\n\x00<|endoftext|>"):
         tokens = encoding.encode(sample)
-        assert decoding.byte_pairs(byte_pairs, tokens) == sample
+        assert decoded(byte_pairs, tokens) == sample
         assert encoding.end_of_text not in tokens.tolist()
     assert len(encoding.encode(text)) < len(text) / 2
 
@@ -57,7 +57,7 @@ def test_gpt2s_tokens_are_those_of_transformers(gpt2_files, text):
     assert encoding.vocabulary == 50_257 and encoding.end_of_text == 50_256
     for sample in (text, "Hello, world!  It's 1234\u00a0\n\n\n naïve 漢字\U0001f600 they'll've\t"):
         assert encoding.encode(sample).tolist() == reference(sample)["input_ids"]
-        assert decoding.byte_pairs(gpt2_files, encoding.encode(sample)) == sample
+        assert decoded(gpt2_files, encoding.encode(sample)) == sample
 
 
 def test_a_missing_or_broken_encoding_is_named(tmp_path, byte_pairs):
@@ -71,7 +71,7 @@ def test_a_missing_or_broken_encoding_is_named(tmp_path, byte_pairs):
 
 @pytest.mark.parametrize("piece_bytes", [1, 3, 1000])
 def test_files_are_read_whole_in_any_pieces(tmp_path, piece_bytes, monkeypatch):
-    monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(corpus, "PIECE_BYTES", piece_bytes)
     path = tmp_path / "text.txt"
     for mark in ("", "\ufeff"):  # a byte-order mark is none of the text; one within it is
         path.write_bytes(f"{mark}aé漢\U0001f600\r\n\ufeffb".encode())
@@ -83,8 +83,8 @@ def test_files_are_read_whole_in_any_pieces(tmp_path, piece_bytes, monkeypatch):
     "data, offset", [(b"abc\xffdef", 3), ("é".encode() * 3 + b"\xc3", 6), (b"a\xe6\xbc", 1), (b"\xef\xbb\xbfa\xff", 4)]
 )
 def test_a_byte_that_is_not_utf8_is_named_with_its_offset(tmp_path, data, offset, piece_bytes, monkeypatch):
-    monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(corpus, "PIECE_BYTES", piece_bytes)
     path = tmp_path / "text.txt"
     path.write_bytes(data)
-    with pytest.raises(DataError, match=rf"text\.txt: byte {offset} is not UTF-8"):
+    with pytest.raises(DataError, match=rf"text\.txt is not UTF-8: byte {offset} "):
         list(read_text(path))

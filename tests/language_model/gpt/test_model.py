@@ -1,18 +1,128 @@
-"""GPT-2's size, and each part of the decoder against an independent computation."""
+"""GPT-2's size; each switch of the decoder alone: against transformers' GPT-2, a plain formula, and the future."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from language_model.gpt import fineweb_configs
 from language_model.gpt.model import Decoder, Gpt2, build_model, token_losses
 from language_model.gpt.settings import GPT2_125M, GptConfig
+from tests.language_model.gpt.plain_decoder import in_decoders_names, plain_logits
 
-SMALL: dict[str, Any] = {"layers": 2, "hidden": 24, "heads": 3, "context": 12, "vocabulary": 40, "dropout": 0.0}
+SIZE: dict[str, Any] = {"layers": 4, "hidden": 24, "heads": 3, "context": 12, "vocabulary": 40}
+BASELINE = replace(fineweb_configs.fineweb_baseline().model, **SIZE)
+SWITCHES: dict[str, dict[str, Any]] = {
+    "rotary": {"positions": "rotary"},
+    "query_key_norm": {"query_key_norm": True},
+    "relu_squared": {"activation": "relu_squared"},
+    "rms_norm": {"normalisation": "rms"},
+    "no_biases": {"biases": False},
+    "untied_head": {"tied_head": False},
+    "zero_projections": {"zero_projections": True},
+    "logit_softcap": {"logit_softcap": 2.0},
+    "vocabulary_multiple": {"vocabulary_multiple": 16},
+    "value_embeddings": {"value_embeddings": 2},
+    "bigram_rows": {"bigram_rows": 17},
+    "heads": {"heads": 1},
+    "document_attention": {"document_attention": True},
+    "attention_window": {"attention_window": 3},
+}
+SWITCHES["all"] = {name: value for switch in SWITCHES.values() for name, value in switch.items()}
+ALONE = pytest.mark.parametrize("switch", SWITCHES)
 
 
-def made(**settings: Any) -> Gpt2 | Decoder:
-    return build_model(GptConfig(**{**SMALL, **settings}), 1).eval()
+def made(model: GptConfig = BASELINE, **settings: Any) -> Decoder:
+    decoder = build_model(replace(model, **settings), 1)
+    assert isinstance(decoder, Decoder)
+    with torch.no_grad():  # far from the start, where a switch might not act yet
+        for parameter in decoder.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.2)
+    return decoder
+
+
+def fresh(**settings: Any) -> Gpt2 | Decoder:
+    return build_model(GptConfig(**SIZE, dropout=0.0, **settings), 1).eval()
+
+
+def drawn(rows: int = 2, seed: int = 0) -> Tensor:
+    tokens = torch.randint(39, (rows, 13), generator=torch.Generator().manual_seed(seed))
+    tokens[0, 5] = tokens[0, 9] = 39  # documents begin
+    return tokens
+
+
+def losses(model: Decoder, tokens: Tensor) -> Tensor:
+    """Cross-entropy of each token, (B, L)."""
+    logits = model(tokens[:, :-1]).float()
+    return torch.nn.functional.cross_entropy(logits.mT, tokens[:, 1:], reduction="none")
+
+
+def test_with_gpt2s_switches_loss_and_gradients_are_those_of_transformers():
+    theirs = build_model(GptConfig(implementation="gpt2", dropout=0.0, **SIZE), 2)
+    assert isinstance(theirs, Gpt2)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.1)  # biases and gains, too
+    ours, tokens = made(), drawn()
+    weights = in_decoders_names(dict(theirs.gpt2.transformer.named_parameters()))
+    assert weights.keys() == dict(ours.named_parameters()).keys()
+    ours.load_state_dict(weights, strict=False)  # the head is the embedding
+    losses(ours, tokens).mean().backward()
+    expected = token_losses(theirs(tokens[:, :-1]), tokens[:, 1:]) / tokens[:, 1:].numel()
+    expected.backward()
+    torch.testing.assert_close(losses(ours, tokens).mean(), expected)
+    gradients = in_decoders_names({name: p.grad for name, p in theirs.gpt2.transformer.named_parameters()})
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-6, rtol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("methods", "baseline"),
+    [
+        (fineweb_configs.fineweb_methods(), fineweb_configs.fineweb_baseline()),
+        (fineweb_configs.fineweb_small_methods(), fineweb_configs.fineweb_small_baseline()),
+    ],
+)
+def test_methods_and_baseline_are_one_model_but_for_the_switches(methods, baseline):
+    changed = {name for name in vars(baseline.model) if getattr(methods.model, name) != getattr(baseline.model, name)}
+    assert changed <= {name for switch in SWITCHES.values() for name in switch}
+
+
+@ALONE
+def test_a_switch_computes_its_formula(switch):
+    model, tokens = made(**SWITCHES[switch]), drawn()[:, :12]
+    config = replace(BASELINE, **SWITCHES[switch])
+    expected = [plain_logits(model.state_dict(), row, config) for row in tokens]
+    torch.testing.assert_close(model(tokens).double(), torch.stack(expected), atol=1e-4, rtol=1e-4)
+
+
+@ALONE
+def test_no_switch_lets_a_token_see_a_later_one(switch):
+    model, tokens = made(**SWITCHES[switch]), drawn()
+    before = losses(model, tokens)
+    for place, value in ((8, 39), (9, 3), (12, 39), (12, 5)):  # documents begin, end, or only a token changes
+        changed = tokens.clone()
+        changed[:, place] = value
+        after = losses(model, changed)
+        assert torch.equal(before[:, : place - 1], after[:, : place - 1])  # of targets before the change
+        assert not torch.equal(before[:, place - 1], after[:, place - 1])
+
+
+def test_a_table_of_bigrams_begins_without_an_effect():
+    plain, fresh = (build_model(replace(BASELINE, bigram_rows=rows), 0) for rows in (0, 17))
+    assert isinstance(fresh, Decoder) and fresh.bigrams is not None and not fresh.bigrams.weight.any()
+    with torch.no_grad():
+        for name, parameter in plain.named_parameters():
+            fresh.get_parameter(name).copy_(parameter)
+    assert torch.equal(plain(drawn()[:, :12]), fresh(drawn()[:, :12]))
+
+
+def test_value_embeddings_begin_with_half_of_each():
+    fresh = build_model(replace(BASELINE, value_embeddings=2), 0)
+    assert isinstance(fresh, Decoder) and fresh.value_mixture is not None
+    assert fresh.value_mixture.tolist() == [0.5] * 8
 
 
 def test_gpt2_125m_has_124439808_parameters():
@@ -24,39 +134,32 @@ def test_gpt2_125m_has_124439808_parameters():
 
 @pytest.mark.parametrize("implementation", ["gpt2", "modern"])
 def test_weights_depend_on_the_seed_alone(implementation):
-    first = made(implementation=implementation).state_dict()
+    first = fresh(implementation=implementation).state_dict()
     torch.rand(5)
-    second = made(implementation=implementation).state_dict()
+    second = fresh(implementation=implementation).state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
-    other = build_model(GptConfig(**{**SMALL, "implementation": implementation}), 2).state_dict()
+    other = build_model(GptConfig(**SIZE, implementation=implementation, dropout=0.0), 2).state_dict()
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
 def test_gpt2_with_eager_attention_and_with_sdpa_is_one_model():
     tokens = torch.randint(40, (2, 12))
-    eager, sdpa = made(implementation="gpt2", attention="eager"), made(implementation="gpt2", attention="sdpa")
+    eager, sdpa = fresh(implementation="gpt2", attention="eager"), fresh(implementation="gpt2", attention="sdpa")
     assert isinstance(eager, Gpt2) and isinstance(sdpa, Gpt2)
     assert [model.gpt2.config._attn_implementation for model in (eager, sdpa)] == ["eager", "sdpa"]
     torch.testing.assert_close(eager(tokens), sdpa(tokens))
 
 
-def test_losses_of_gpt2_are_those_that_transformers_computes():
-    model, tokens = made(implementation="gpt2"), torch.randint(40, (2, 12))
-    assert isinstance(model, Gpt2)
-    expected = model.gpt2(tokens, labels=tokens).loss  # shifts by itself
-    torch.testing.assert_close(token_losses(model(tokens)[:, :-1], tokens[:, 1:]) / 22, expected)
-
-
 def test_zero_projections_make_every_block_the_identity_at_the_start():
-    model, tokens = made(implementation="modern"), torch.randint(40, (2, 12))
+    model, tokens = fresh(implementation="modern"), torch.randint(40, (2, 12))
     assert isinstance(model, Decoder)
     torch.testing.assert_close(model(tokens), model.head(model.norm(model.embedding(tokens))))
-    assert len(model.hidden_matrices()) == 12
+    assert len(model.hidden_matrices()) == 6 * 4
 
 
 def test_sequences_longer_than_the_context_are_refused():
     with pytest.raises(ValueError, match="13 tokens exceed the model's context of 12"):
-        made(implementation="modern")(torch.zeros(1, 13, dtype=torch.int64))
+        fresh(implementation="modern")(torch.zeros(1, 13, dtype=torch.int64))
 
 
 @pytest.mark.parametrize(
@@ -79,4 +182,4 @@ def test_sequences_longer_than_the_context_are_refused():
 )
 def test_settings_that_no_model_can_have_are_refused(values, words):
     with pytest.raises(ValueError, match=words):
-        GptConfig(**{**SMALL, "implementation": "modern", **values})
+        GptConfig(**{**SIZE, "implementation": "modern", "dropout": 0.0, **values})

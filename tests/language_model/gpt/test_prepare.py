@@ -4,7 +4,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from judging.ground.errors import DataError, UsageError
@@ -13,10 +12,16 @@ from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
 from language_model.gpt.encoding import BytePairs
 from language_model.gpt.prepare import prepare
 from language_model.gpt.settings import GptDataConfig
-from language_model.gpt.token_shards import ShardStore
-from tests.language_model.gpt import decoding
+from language_model.gpt.token_store import ShardStore
+from tests.language_model.gpt.conftest import decoded, whole
 
 CONFIG = shakespeare_baseline()
+WIKIPEDIA = '<doc id="{0}" title="Title {0}">\nTitle {0}\n\nthe dog {0} sat\non the mat.\n</doc>\n'
+
+
+def shards(vocabulary: int = 331) -> GptRunConfig:
+    model = replace(CONFIG.model, vocabulary=vocabulary, context=4)
+    return replace(CONFIG, dataset="articles", model=model, data=GptDataConfig(format="shards"))
 
 
 def test_prepare_builds_characters_and_checks_every_byte(text, tmp_path):
@@ -39,28 +44,12 @@ def test_help_topics_need_no_text_and_have_one_vocabulary_on_every_python(tmp_pa
     assert prepare(config, tmp_path / "store", decode=True, workers=1) == found
 
 
-def test_a_missing_folder_and_a_vocabulary_without_text_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="--data-folder"):
-        prepare(CONFIG, None, decode=False, workers=1, text=[tmp_path])
-    with pytest.raises(UsageError, match="need --text"):
-        prepare(CONFIG, tmp_path, decode=False, workers=1, merges=tmp_path)
-
-
 @pytest.mark.parametrize(
     ("benchmark", "option"), [("language_model.gpt", "--evaluation-text"), ("language_model", "--merges")]
 )
 def test_options_of_the_other_benchmark_are_refused(benchmark, option, tmp_path, refused):
     folder = ["--data-folder", tmp_path, "--text", tmp_path]
     assert option in refused("prepare", benchmark, "baseline", *folder, option, tmp_path)
-
-
-WIKIPEDIA = '<doc id="{0}" title="Title {0}">\nTitle {0}\n\nthe dog {0} sat\non the mat.\n</doc>\n'
-
-
-def shards(vocabulary: int = 331) -> GptRunConfig:
-    base = CONFIG
-    model = replace(base.model, vocabulary=vocabulary, context=4)
-    return replace(base, dataset="articles", model=model, data=GptDataConfig(format="shards"))
 
 
 @pytest.fixture
@@ -84,7 +73,7 @@ def test_documents_become_shards_with_the_token_before_each(texts, byte_pairs_li
     assert [shard.tokens for shard in store.shards["train"]][:-1] == [250] * (len(names) - 2)
     for split, numbers in (("train", range(30)), ("validation", range(30, 34))):
         tokens = store.tokens(split)  # type: ignore[arg-type]
-        text = decoding.byte_pairs(byte_pairs_like_gpt2, tokens[np.arange(len(tokens))])
+        text = decoded(byte_pairs_like_gpt2, whole(tokens))
         assert text == "".join(f"<|endoftext|>the dog {number} sat\non the mat." for number in numbers)
     assert prepare(shards(), folder, decode=True, workers=1) == found
     assert (found["vocabulary"], found["end_of_text"]) == (331, 330)
@@ -102,18 +91,30 @@ def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(texts, b
     coder = BytePairs(encoder, merges, 280)
     tokens = coder.encode(text)
     assert tokens.max() == 278  # the last of 23 merges
-    assert decoding.byte_pairs(byte_pairs_like_gpt2, tokens) == text  # by the whole encoding
+    assert decoded(byte_pairs_like_gpt2, tokens) == text  # by the whole encoding
     assert len(tokens) > len(BytePairs(encoder, merges).encode(text))
 
 
-def test_unusable_options_are_refused(texts, byte_pairs, tmp_path):
-    out = tmp_path / "out"
-    encoder, merges = byte_pairs
-    for size, files in ((331, {}), (256, {"vocabulary": encoder, "merges": merges})):
-        with pytest.raises(UsageError, match=r"shards need GPT-2's encoder\.json"):
-            prepare(shards(size), out, decode=False, workers=1, text=texts, **files)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"<\|endoftext\|> is token 0"):
-        prepare(shards(400), out, decode=False, workers=1, text=texts, vocabulary=encoder, merges=merges)
-    with pytest.raises(UsageError, match="--evaluation-text needs --text and --data.format shards"):
-        prepare(CONFIG, out, decode=False, workers=1, text=texts, evaluation_text=texts)
-    assert not out.exists()
+@pytest.mark.parametrize(
+    ("config", "options", "error", "words"),
+    [
+        (CONFIG, {"text": [Path()], "folder": None}, UsageError, "--data-folder"),
+        (CONFIG, {"merges": Path()}, UsageError, "need --text"),
+        (
+            CONFIG,
+            {"text": [Path()], "evaluation_text": [Path()]},
+            UsageError,
+            "--evaluation-text needs --text and",
+        ),
+        (shards(331), {"text": [Path()]}, UsageError, r"shards need GPT-2's encoder\.json"),
+        (shards(256), {"text": [Path()], "encoded": True}, UsageError, r"shards need GPT-2's encoder\.json"),
+        (shards(400), {"text": [Path()], "encoded": True}, DataError, r"<\|endoftext\|> is token 0"),
+    ],
+)
+def test_unusable_options_are_refused_and_nothing_is_written(byte_pairs, tmp_path, config, options, error, words):
+    given = {"folder": tmp_path / "out", "decode": False, "workers": 1, **options}
+    if given.pop("encoded", False):
+        given |= dict(zip(("vocabulary", "merges"), byte_pairs, strict=True))
+    with pytest.raises(error, match=words):
+        prepare(config, **given)
+    assert not (tmp_path / "out").exists()

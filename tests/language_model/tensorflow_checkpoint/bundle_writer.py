@@ -3,17 +3,11 @@ something to read that shares no code with it."""
 
 import struct
 from collections.abc import Sequence
-from typing import Any
 
 import cramjam
-import numpy as np
-import numpy.typing as npt
 
 MAGIC = bytes.fromhex("57fb808b247547db")
-NUMBERS = {
-    "float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "complex64": 8, "int64": 9, "bool": 10,
-    "uint16": 17, "complex128": 18, "float16": 19, "uint32": 22, "uint64": 23,
-}  # fmt: skip
+NUMBERS = {"float32": 1, "float64": 2, "int64": 9}
 
 
 def crc32c(data: bytes) -> int:
@@ -110,11 +104,3 @@ def write_bundle(prefix, tensors, shards=1, changed=None, **layout):
         prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}").write_bytes(content)
     content = table(sorted((items | dict(changed or {})).items()), **layout)
     prefix.with_name(prefix.name + ".index").write_bytes(content)
-
-
-def random_array(generator: np.random.Generator, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:
-    """Any bit patterns, NaNs too; of bool only 0 and 1."""
-    if dtype == "bool":
-        return generator.integers(0, 2, shape).astype(bool)
-    raw = generator.integers(0, 256, int(np.prod(shape)) * np.dtype(dtype).itemsize, dtype=np.uint8)
-    return raw.view(dtype).reshape(shape)

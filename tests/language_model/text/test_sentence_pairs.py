@@ -3,7 +3,6 @@
 from array import array
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -110,9 +109,3 @@ def test_sequences_are_cls_first_sep_second_sep(documents, longest, seed):
     for tokens, first in found:
         assert tokens[first - 1] == SPECIAL.sep
         assert len(tokens) <= longest
-
-
-@pytest.mark.parametrize("size", [1, 5])
-def test_a_single_document_is_paired_with_itself(size):
-    document = [array("I", [10 + number]) for number in range(size)]
-    assert all(second for _, second in pairs([document], 0, TextSettings(max_length=16), Random(0)))

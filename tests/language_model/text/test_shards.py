@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from language_model.text.corpus import Document
 from language_model.text.settings import TextSettings
-from language_model.text.shards import Part, PartBuilder, start_making
+from language_model.text.shards import Part, parts, start_making
+from language_model.text.store import SPLITS
+from language_model.text.store_builder import chosen
 from tests.language_model.text_samples import plain_text, write_vocabulary
 
 SETTINGS = TextSettings(max_length=64, max_predictions=10, seed=5)
@@ -17,15 +20,25 @@ DOCUMENTS = tuple(
 )
 
 
-@given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 60))
-def test_parts_hold_every_document_once_and_none_is_a_small_rest(lengths, size):
-    documents = [Document(str(number), "x" * length, prose=False) for number, length in enumerate(lengths)]
-    builder = PartBuilder("train", size)
-    found = [part for document in documents for part in builder.add(document)] + list(builder.rest())
-    assert [document for part in found for document in part.documents] == documents
-    assert [part.number for part in found] == list(range(len(found)))
-    if len(found) > 1:
-        assert all(sum(len(document.text) for document in part.documents) * 2 >= size for part in found)
+@given(st.lists(st.tuples(st.sampled_from(SPLITS), st.integers(0, 30)), max_size=40), st.integers(1, 60))
+def test_parts_hold_every_document_once_and_none_is_a_small_rest(shapes, size):
+    documents = [(split, Document(str(at), "x" * length, prose=False)) for at, (split, length) in enumerate(shapes)]
+    found = list(parts(documents, size))
+    for split in SPLITS:
+        own = [part for part in found if part.split == split]
+        assert [document for part in own for document in part.documents] == [d for at, d in documents if at == split]
+        assert [part.number for part in own] == list(range(len(own)))
+        if len(own) > 1:
+            assert all(sum(len(document.text) for document in part.documents) * 2 >= size for part in own)
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+def test_every_nth_sequence_is_chosen_or_all_where_fewer(count, wanted):
+    found = chosen(count, wanted)
+    assert len(found) == min(count, wanted)
+    assert found[0] == 0 and found[-1] < count
+    steps = np.diff(found)
+    assert steps.min(initial=1) >= 1 and steps.max(initial=1) - steps.min(initial=count) <= 1
 
 
 @pytest.mark.parametrize(

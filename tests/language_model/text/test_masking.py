@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from language_model.masking import mask, prediction_counts
 from language_model.settings import TextDataConfig
+from language_model.text.masking import mask, prediction_counts
 from language_model.text.store import MaskedSequences, Sequences
 
 CLS, SEP, MASK, VOCABULARY = 2, 3, 4, 1000

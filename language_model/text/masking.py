@@ -1,14 +1,15 @@
-"""Dynamic masking: the tokens to predict are drawn anew for each sequence and epoch."""
+"""Masking: the tokens to predict are drawn for each sequence, in training anew in every epoch."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from language_model.settings import TextDataConfig
+from language_model.text.settings import TextSettings
 from language_model.text.store import MaskedSequences, Sequences
 from timedrun.training import sampling
 
 
-def prediction_counts(lengths: NDArray[np.int64], data: TextDataConfig) -> NDArray[np.int64]:
+def prediction_counts(lengths: NDArray[np.int64], data: TextDataConfig | TextSettings) -> NDArray[np.int64]:
     """Return the number of predicted tokens for sequences of these lengths, which include special tokens.
 
     min(max_predictions, max(1, round(length * masked_fraction))), as in BERT's reference data, and at most length - 3.
@@ -22,14 +23,14 @@ def prediction_counts(lengths: NDArray[np.int64], data: TextDataConfig) -> NDArr
 def mask(
     sequences: Sequences,
     indices: NDArray[np.int64],
-    data: TextDataConfig,
+    data: TextDataConfig | TextSettings,
     *,
     seed: int,
     epoch: int,
     mask_id: int,
     vocabulary: int,
 ) -> MaskedSequences:
-    """Mask `sequences`, the samples `indices` of the training set, for `epoch`.
+    """Mask `sequences`, the samples `indices` of a set, for `epoch`.
 
     Of the chosen tokens 80 % become [MASK], 10 % a random token of the vocabulary, and 10 % stay (Devlin et al. 2018,
     section 3.1). A pure function of (seed, epoch, sample), independent of batch, rank and padding.
