@@ -1,4 +1,4 @@
-"""System and environment of a command's run, described without torch: the command may be no Python at all."""
+"""System and environment of a command's run, known without torch: the command may be no Python at all."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from timedrun.provenance import hardware
+from timedrun.provenance import hardware, system
 
 SUBMITTER: Final = "unaffiliated"
 STATUS: Final = "research"
@@ -27,44 +27,16 @@ Python = tuple[str, ...]
 """Path of a Python, and the assignments of PYTHON_VARIABLES with which it ran."""
 
 
-@cache
-def gpus() -> list[str]:
-    """Return the names of NVIDIA's GPUs as nvidia-smi lists them, none without it."""
-    try:
-        listed = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=PROBE_SECONDS,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return listed.stdout.split("\n")[:-1]
-
-
 def name_of(config: str) -> str:
     """Return the system's name: number and kind of devices, and the config's name."""
-    devices = gpus()
+    devices = hardware.gpus()
     kind = devices[0].replace("NVIDIA", "").strip().replace(" ", "_") if devices else "CPU"
     return f"{max(1, len(devices))}x{kind}-{config}"
 
 
 def describe(name: str) -> hardware.Description:
-    """Return `systems/<system>.json`, as `timedrun.provenance.system.describe` does; what the command has computed with
-    is not known, so framework and accelerators are those of the machine."""
-    devices = gpus()
-    return hardware.machine(
-        1,
-        submitter=SUBMITTER,
-        division="open",
-        status=STATUS,
-        system_name=name,
-        framework="of the command, see environment.txt",
-        other_software_stack={},
-        accelerators_per_node=str(len(devices)),
-        accelerator_model_name=devices[0] if devices else hardware.NOT_APPLICABLE,
-    )
+    """Describe the system of a command, whose device is not known."""
+    return system.describe(SUBMITTER, name, status=STATUS, ranks=1, device="")
 
 
 def environment(pythons: Collection[Python], directory: Path) -> str:
@@ -74,7 +46,7 @@ def environment(pythons: Collection[Python], directory: Path) -> str:
         f"operating system {hardware.operating_system()}",
         f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {os.cpu_count()} logical ones",
         f"memory {hardware.memory()['host_memory_capacity']}",
-        *(f"gpu {name}" for name in gpus()),
+        *(f"gpu {name}" for name in hardware.gpus()),
     ]
     found = [*dict.fromkeys(_installed(python, directory) for python in sorted(pythons))]
     indent = "  " * (len(found) > 1)

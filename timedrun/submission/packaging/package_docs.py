@@ -12,8 +12,7 @@ from mlevents import keys
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, rulesets_of
 from mlevents.terminal_escape import printable
 from timedrun.storage.source_copies import SOURCE
-from timedrun.submission.packaging.command_files import run_file
-from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
+from timedrun.submission.packaging.package_scripts import IMPLEMENTATION, run_file
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder
 
 OF_ITS_MODEL = (
@@ -190,14 +189,13 @@ def _retired(benchmark: str) -> str:
 
 
 def _left_out(sets: Sequence[ResultFolder]) -> str:
-    lines = [
+    return "".join(
         f"- {runs.system}: {len(runs.left_out)} more runs were made than a submission of {runs.benchmark} contains. As "
         "the rules require, this package holds the window of consecutive runs with the median score; not included: "
-        f"{', '.join(runs.left_out)}."
+        f"{', '.join(runs.left_out)}.\n"
         for runs in sets
         if runs.left_out
-    ]
-    return "".join(f"{line}\n" for line in lines)
+    )
 
 
 def _announced(sets: Sequence[ResultFolder]) -> str:
