@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from timedrun.provenance import hardware, system
 
 SUBMITTER: Final = "unaffiliated"
@@ -76,9 +78,9 @@ def watched(session: int, found: set[Python]) -> Iterator[None]:
         wait = FIRST_LOOK_SECONDS
         while not ended.wait(wait):
             wait *= 2
-            for process in filter(str.isdecimal, os.listdir("/proc")):
-                with suppress(OSError):
-                    if os.getsid(int(process)) == session and (python := _python(Path("/proc", process))):
+            for number in psutil.pids():
+                with suppress(OSError, psutil.Error):
+                    if os.getsid(number) == session and (python := _python(psutil.Process(number))):
                         found.add(python)
 
     thread = threading.Thread(target=look, daemon=True)
@@ -90,16 +92,14 @@ def watched(session: int, found: set[Python]) -> Iterator[None]:
         thread.join()
 
 
-def _python(process: Path) -> Python | None:
-    """Return the Python that a process of /proc runs, by the name with which it was called, as it decides on a virtual
+def _python(process: psutil.Process) -> Python | None:
+    """Return the Python that a process runs, by the name with which it was called, as it decides on a virtual
     environment; None if it is none, or if that name does not lead to it."""
-    program = process.joinpath("exe").resolve(strict=True)
-    if not program.name.startswith(("python", "pypy")):
+    program, called, variables = process.exe(), "".join(process.cmdline()[:1]), process.environ()
+    if not Path(program).name.startswith(("python", "pypy")):
         return None
-    read = [os.fsdecode(process.joinpath(file).read_bytes()).split("\0") for file in ("cmdline", "environ")]
-    called, variables = read[0][0], sorted(read[1])
-    search = next((text[5:] for text in variables if text.startswith("PATH=")), os.defpath)
-    path = shutil.which(process.joinpath("cwd").resolve() / called if "/" in called else called, path=search)
-    if path is None or Path(path).resolve() != program:
+    place = os.path.join(process.cwd(), called) if "/" in called else called
+    path = shutil.which(place, path=variables.get("PATH", os.defpath))
+    if path is None or os.path.realpath(path) != os.path.realpath(program):
         return None
-    return path, *(text for text in variables if text.partition("=")[0] in PYTHON_VARIABLES)
+    return path, *(f"{name}={variables[name]}" for name in sorted(PYTHON_VARIABLES) if name in variables)

@@ -123,15 +123,15 @@ def package(
     try:
         with _new_folder(out) as part:
             folder = part / submitter
-            added = write_tree(folder, submitter, opened, rules, demonstration, source)
+            added = write_tree(folder, opened, rules, source)
             checker = f"mlperf-logging {rules.checker}".strip()
             official = OfficialVerdict("not run", "package_checker", checker, rules.name, ())
             findings = None
-            write_manifest(folder, submitter, opened, rules, source, official, findings)
+            write_manifest(folder, opened, rules, source, official, findings)
             if check:
                 findings = check_strictly(folder, rules)
                 official = check_package(folder, rules.name)
-                write_manifest(folder, submitter, opened, rules, source, official, findings)
+                write_manifest(folder, opened, rules, source, official, findings)
             files = sum(path.is_file() for path in folder.rglob("*"))
             archive = part / f"{submitter}.tar.gz"
             write_archive(folder, archive)

@@ -23,14 +23,13 @@ OF_ITS_MODEL = (
 TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
 
 
-def package_readme(
-    submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, provenance: Mapping[str, Any]
-) -> str:
+def package_readme(sets: Sequence[ResultFolder], rules: Ruleset, provenance: Mapping[str, Any]) -> str:
+    submitter = sets[0].submitter
     benchmarks = list(dict.fromkeys(runs.benchmark for runs in sets))
     benchmark = " and ".join(benchmarks)
     data = " and ".join(dict.fromkeys(runs.score.dataset for runs in sets))
     division = " and ".join(dict.fromkeys(runs.score.division for runs in sets))
-    if demonstration:
+    if sets[0].score.demonstration:
         title = f"# Demonstration of {benchmark} on {data}, by {submitter}"
         kind = (
             f"This is a demonstration. It has the layout of an MLPerf Training package, but was trained on {data} to "

@@ -34,9 +34,7 @@ FOR_THE_REPOSITORY = ("scripts/build_image.sh", "scripts/demo.sh", "scripts/test
 """Scripts that need files no package has: the Dockerfile, other benchmarks, the tests."""
 
 
-def write_tree(
-    folder: Path, submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, source: Path
-) -> list[str]:
+def write_tree(folder: Path, sets: Sequence[ResultFolder], rules: Ruleset, source: Path) -> list[str]:
     """Write everything but the manifest; return notes for the submitter. Raise PackageError if a file cannot enter a
     package, or was changed after it was read."""
     made_from = provenance(source)
@@ -71,7 +69,7 @@ def write_tree(
         description = folder / "systems" / f"{result_set.system}.json"
         if not description.exists():  # shared by the benchmarks of one system
             _json(description, result_set.description)
-    _text(folder / "README.md", package_docs.package_readme(submitter, sets, rules, demonstration, made_from))
+    _text(folder / "README.md", package_docs.package_readme(sets, rules, made_from))
     return list(dict.fromkeys(notes))
 
 
@@ -99,7 +97,6 @@ def _write_system(folder: Path, result: ResultFolder, source: Path, made_from: M
 
 def write_manifest(
     folder: Path,
-    submitter: str,
     sets: Sequence[ResultFolder],
     rules: Ruleset,
     source: Path,
@@ -114,7 +111,7 @@ def write_manifest(
     _json(
         manifest,
         {
-            "submitter": submitter,
+            "submitter": sets[0].submitter,
             "demonstration": sets[0].score.demonstration,
             "verified": False,
             "notice": NOTICE,
