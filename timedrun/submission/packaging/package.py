@@ -28,7 +28,7 @@ from timedrun.submission.packaging.described_system import STATUS_WORDS
 from timedrun.submission.packaging.package_layout import write_manifest, write_tree
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder, open_results
-from timedrun.submission.packaging.safe_files import PackageError, digests, safe_name
+from timedrun.submission.packaging.safe_files import PackageError, content, digests, safe_name
 
 __all__ = ["PackageError", "PackageReport", "package"]
 
@@ -299,10 +299,12 @@ def _notes(result: ResultFolder, source: Path) -> list[str]:
     commits = {recorded["commit"] for recorded in result.provenances if isinstance(recorded.get("commit"), str)}
     if others := sorted(commits - {str(commit)}):
         notes.append(f"{result.folder}: runs record commit {', '.join(others)}, but the source is at commit {commit}.")
-    places = {str(path.resolve()) for path in (result.folder, source, Path.home())} - {"/"}
+    places = {bytes(path.resolve()) for path in (result.folder, source, Path.home())} - {b"/"}
+    logs = {record.path: content(record.path) for record in result.records}
     notes += [
         f"{file}: contains a path of this machine, which readers of the package will see."
-        for file in result.files_with(places)
+        for file, raw in (logs | result.contents).items()
+        if any(place in raw for place in places)
     ]
     if result.score.reason:
         notes.append(f"{result.folder}: no score: {result.score.reason}.")

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -104,12 +104,6 @@ class ResultFolder:
         given = [provenance.get(key) for provenance in self.provenances]
         values = [NONE_RECORDED if value in (None, "", {}) else value for value in given]
         return [json.loads(text) for text in dict.fromkeys(json.dumps(value, sort_keys=True) for value in values)]
-
-    def files_with(self, words: Iterable[str]) -> list[Path]:
-        """Return the files to be packaged that contain one of `words`, such as paths of this machine."""
-        sought = [word.encode() for word in words]
-        logs = {record.path: content(record.path) for record in self.records}
-        return [path for path, raw in (logs | self.contents).items() if any(word in raw for word in sought)]
 
 
 def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
