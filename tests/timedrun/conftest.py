@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,12 @@ SPEC = BenchmarkSpec(title="Toy task", default_data="toy",
     own_rules=benchmark_rules("NAME", dataset="toy", metric="loss", target=1.5, direction="<=", unit="samples"))
 """
 TOY_CONFIGS = "def toy_baseline():\n    '''A toy.'''\ndef _hidden(): pass\n"
+
+
+def git(folder: Path, *words: str) -> str:
+    """Return the output of git in a repository of a test."""
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    return subprocess.check_output(["git", "-C", str(folder), *identity, *words], text=True).strip()
 
 
 def _toy_config(**changes: Any) -> RunConfig:

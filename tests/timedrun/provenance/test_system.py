@@ -4,7 +4,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import subprocess
 import sys
 import types
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from mlperf_logging.system_desc_checker import system_desc_checker
 
 from mlevents.package_checker.system_description import KEYS
+from tests.timedrun.conftest import git
 from timedrun.provenance import hardware, source, system
 
 UNKNOWN = dict.fromkeys(("commit", "dirty", "difference"), "unknown")
@@ -114,22 +114,17 @@ def test_environment_lists_every_distribution(monkeypatch):
     assert {d.metadata["Name"].lower() for d in importlib.metadata.distributions()} == names
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
-    return subprocess.check_output(["git", "-C", str(folder), *identity, *arguments], text=True).strip()
-
-
 COMMITTED = {"train.py": b"pass\n", "kernel.bin": b"\0\xff"}
 
 
 def committed(folder: Path, files: Mapping[str, bytes] = COMMITTED) -> Path:
     """A new repository with one commit of `files`."""
     folder.mkdir()
-    _git(folder, "init", "-q")
+    git(folder, "init", "-q")
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    _git(folder, "add", ".")
-    _git(folder, "commit", "-q", "-m", "first")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "first")
     return folder
 
 
@@ -143,7 +138,7 @@ def difference(folder: Path) -> object:
 
 
 def test_provenance_of_a_clean_tree_is_its_commit(repository, monkeypatch):
-    clean = {"commit": _git(repository, "rev-parse", "HEAD"), "dirty": False, "difference": None}
+    clean = {"commit": git(repository, "rev-parse", "HEAD"), "dirty": False, "difference": None}
     assert source.provenance(repository) == clean
     (repository / "result.txt").write_text("a result is no code")
     monkeypatch.setenv("GIT_DIR", str(repository / "elsewhere"))
@@ -172,8 +167,8 @@ def test_changed_or_added_code_makes_the_tree_dirty_and_copies_of_it_beside_resu
 
 def difference_with(repository: Path, files: Mapping[str, bytes | None]) -> object:
     """That of the repository's own commit with `files` as they are here, None for one that is deleted."""
-    _git(repository, "reset", "-q", "--hard")
-    _git(repository, "clean", "-q", "-d", "-f", "-x")
+    git(repository, "reset", "-q", "--hard")
+    git(repository, "clean", "-q", "-d", "-f", "-x")
     for name, content in files.items():
         if content is None:
             (repository / name).unlink(missing_ok=True)
@@ -223,7 +218,7 @@ def test_modes_links_and_submodules_are_part_of_the_difference(repository, tmp_p
         changed(tmp_path / "elsewhere", f"rate = {rate}\n")
     linked(repository)
     part = committed(repository / "part", {"model.py": b"pass\n"})
-    _git(repository, "add", "part")
+    git(repository, "add", "part")
     for rate in (1, 2):
         changed(part / "train.py", f"rate = {rate}\n")
     (part / ".git").rename(tmp_path / "gone")
@@ -234,8 +229,8 @@ def test_modes_links_and_submodules_are_part_of_the_difference(repository, tmp_p
 def test_only_changes_below_the_root_count(repository):
     (repository / "sub").mkdir()
     (repository / "sub" / "model.py").write_text("")
-    _git(repository, "add", ".")
-    _git(repository, "commit", "-q", "-m", "second")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "second")
     differences = []
     for below, beside in ((1, 1), (2, 2), (2, 3)):
         (repository / "sub" / "model.py").write_text(f"rate = {below}\n")

@@ -17,6 +17,7 @@ from mlperf_logging.repo_checker import repo_checker
 
 from judging.ground.errors import TimedrunError
 from mlevents import keys
+from tests.timedrun.conftest import git
 from tests.timedrun.submission.conftest import described, edit, edit_runs, implementation, probe_python, read_json
 from timedrun.storage import method_sources
 from timedrun.storage.method_sources import digest_of
@@ -136,13 +137,9 @@ def test_scripts_repeat_every_run_from_its_own_config_with_the_versions_of_the_r
 
 
 def test_tracked_files_and_untracked_python_are_packaged(result_set, source, packaged):
-    def git(*arguments: str) -> None:
-        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", "-C", source, *identity, *arguments], check=True, capture_output=True)
-
-    git("init", "-q")
-    git("add", "timedrun/__init__.py", "image_classification", "pyproject.toml")
-    git("commit", "-q", "-m", "first")
+    git(source, "init", "-q")
+    git(source, "add", "timedrun/__init__.py", "image_classification", "pyproject.toml")
+    git(source, "commit", "-q", "-m", "first")
     for name in ("added.py", "notes.txt", "ignored.py"):
         (source / "image_classification" / name).write_text("")
     (source / ".gitignore").write_text("ignored.py\n")
