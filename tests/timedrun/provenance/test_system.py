@@ -158,7 +158,7 @@ def test_provenance_of_a_clean_tree_is_its_commit(repository, monkeypatch):
         (["manifest.json", "results/a.py"], True),
     ],
 )  # fmt: skip
-def test_changed_or_added_code_makes_the_tree_dirty_and_copies_of_it_beside_results_do_not(repository, files, dirty):
+def test_changed_or_added_code_makes_the_tree_dirty(repository, files, dirty):
     for name in files:
         (repository / name).parent.mkdir(parents=True, exist_ok=True)
         (repository / name).write_text("changed = True\n")
