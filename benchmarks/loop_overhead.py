@@ -4,23 +4,22 @@ Usage: python benchmarks/loop_overhead.py [--config digits_baseline] [--rounds 1
            [--json FILE]
 """
 
-import argparse
-import json
 import statistics
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Literal
 
 import torch
+import tyro
 
 from image_classification import SPEC
 from image_classification.batches import ImageBatches
 from image_classification.configs import ImageRunConfig
 from image_classification.model import build_model
 from image_classification.train import LOSSES, train
+from judging.ground.result_files import write_json
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from timedrun.benchmark import find
@@ -80,54 +79,46 @@ def bare_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path 
     return time.perf_counter() - began
 
 
-def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Measure, print and return the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", default="digits_baseline")
-    for name, value in {"rounds": 15, "epochs": 2, "threads": 1}.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--data-folder", type=Path)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    arguments = parser.parse_args(argv)
-    torch.set_num_threads(arguments.threads)
-    config = find("image_classification").config(arguments.config)
-    assert isinstance(config, ImageRunConfig)
-    config = replace(
-        config,
-        schedule=replace(config.schedule, epochs=arguments.epochs, warmup_epochs=min(1, arguments.epochs - 1), scale=1),
+def main(
+    *,
+    config: str = "digits_baseline",
+    rounds: int = 15,
+    epochs: int = 2,
+    threads: int = 1,
+    data_folder: Path | None = None,
+    json: Path | None = None,
+    device: Literal["cpu", "cuda"] = "cpu",
+) -> None:
+    """Measure, print and write the result."""
+    torch.set_num_threads(threads)
+    named = find("image_classification").config(config)
+    assert isinstance(named, ImageRunConfig)
+    timed = replace(
+        named,
+        schedule=replace(named.schedule, epochs=epochs, warmup_epochs=min(1, epochs - 1), scale=1),
         max_epochs=0,
-        evaluation=replace(config.evaluation, target=1.0, first=arguments.epochs, every=1),
+        evaluation=replace(named.evaluation, target=1.0, first=epochs, every=1),
     )
-    ranks = ProcessGroup(0, 1, 0, torch.device(arguments.device))
+    ranks = ProcessGroup(0, 1, 0, torch.device(device))
     rows = []
-    for number in range(arguments.rounds + 1):
+    for number in range(rounds + 1):
         order = [timed_seconds, bare_seconds] if number % 2 else [bare_seconds, timed_seconds]
-        times = {function.__name__: function(config, ranks, arguments.data_folder) for function in order}
+        times = {function.__name__: function(timed, ranks, data_folder) for function in order}
         if number:  # the first round warms the process up
             rows.append(times)
     ratios = sorted(row["timed_seconds"] / row["bare_seconds"] for row in rows)
-    quartiles = statistics.quantiles(ratios, n=4)
-    result = {
-        "config": arguments.config,
-        "epochs": arguments.epochs,
-        "device": arguments.device,
-        "threads": arguments.threads,
-        "rounds": rows,
-        "median_ratio": statistics.median(ratios),
-        "quartiles": [quartiles[0], quartiles[2]],
-        "ratio_of_fastest": min(r["timed_seconds"] for r in rows) / min(r["bare_seconds"] for r in rows),
-    }
-    bare, timed = (statistics.median(row[name] for row in rows) for name in ("bare_seconds", "timed_seconds"))
+    low, median, high = statistics.quantiles(ratios, n=4)
+    fastest = min(row["timed_seconds"] for row in rows) / min(row["bare_seconds"] for row in rows)
+    bare, whole = (statistics.median(row[name] for row in rows) for name in ("bare_seconds", "timed_seconds"))
     print(
-        f"{arguments.config}: bare {bare:.3f} s, timed {timed:.3f} s (medians of {len(rows)}); timed / bare: median"
-        f" {result['median_ratio']:.4f}, quartiles {quartiles[0]:.4f} to {quartiles[2]:.4f},"
-        f" fastest / fastest {result['ratio_of_fastest']:.4f}"
+        f"{config}: bare {bare:.3f} s, timed {whole:.3f} s (medians of {len(rows)}); timed / bare: median {median:.4f},"
+        f" quartiles {low:.4f} to {high:.4f}, fastest / fastest {fastest:.4f}"
     )
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
-    return result
+    if json:
+        values = {"config": config, "epochs": epochs, "device": device, "threads": threads, "rounds": rows}
+        values |= {"median_ratio": median, "quartiles": [low, high], "ratio_of_fastest": fastest}
+        write_json(json, values)
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

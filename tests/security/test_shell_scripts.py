@@ -77,7 +77,7 @@ def test_a_script_that_changes_its_folder_obeys_no_cdpath(script):
 def test_the_scripts_of_a_package_quote_every_expansion(tmp_path):
     class Set:
         package_name, ranks, threads, own_methods = "image_classification", 2, 4, {"my_module:MyMethod": "0"}
-        is_command, configs = False, ({"seed": 1},)
+        is_command, configs = False, ({"seed": 1, "command": "true"},)
 
         class _Run:
             number, side = 0, Path("run_0")
@@ -90,12 +90,9 @@ def test_the_scripts_of_a_package_quote_every_expansion(tmp_path):
     value: object = Set
     command: object = SetOfACommand
     (tmp_path / "pyproject.toml").write_text('[project.optional-dependencies]\nvision = ["pillow>=10"]\n')
-    scripts = [
-        package_scripts.setup_script(tmp_path, "pillow==11\n", all_of_it=True),
-        package_scripts.datasets_script(value),
-        package_scripts.run_script(value),
-        package_scripts.run_script(command),
-    ]
+    files = [package_scripts.scripts(of, tmp_path, "pillow==11\n") for of in (value, command)]
+    scripts = [text for of in files for name, text in of.items() if name.endswith(".sh")]
+    assert len(scripts) == 6
     assert all(script.count('"$') + script.count('"${') > 1 for script in scripts)
     assert all("unset CDPATH" in script.partition("cd ")[0] for script in scripts)
     assert not [expansion for script in scripts for expansion in unquoted(script)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,21 @@ if TYPE_CHECKING:  # imported in the fixtures: the tests of scores run without t
     from timedrun.run.timed_run import TimedRun
 
 SPEC = BenchmarkSpec(title="test", mlperf_benchmark="resnet", ruleset="2.0.0", default_data="toy", supports=EVERYTHING)
+
+TOY = """
+from pathlib import Path
+Path(__file__).with_name("imported").touch()
+from timedrun.benchmark import BenchmarkSpec, benchmark_rules
+SPEC = BenchmarkSpec(title="Toy task", default_data="toy",
+    own_rules=benchmark_rules("NAME", dataset="toy", metric="loss", target=1.5, direction="<=", unit="samples"))
+"""
+TOY_CONFIGS = "def toy_baseline():\n    '''A toy.'''\ndef _hidden(): pass\n"
+
+
+def git(folder: Path, *words: str) -> str:
+    """Return the output of git in a repository of a test."""
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    return subprocess.check_output(["git", "-C", str(folder), *identity, *words], text=True).strip()
 
 
 def _toy_config(**changes: Any) -> RunConfig:
@@ -86,5 +103,21 @@ def make_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
         (tmp_path / name / "__init__.py").write_text(text)
         monkeypatch.syspath_prepend(tmp_path)
         return name
+
+    return make
+
+
+@pytest.fixture
+def make_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Makes a benchmark with some configs in the working directory, which is not on the import path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+
+    def make(name: str, *, rules: str = "toy_task", init: str = TOY, configs: str = TOY_CONFIGS) -> Path:
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        for file, text in (("__init__.py", init.replace("NAME", rules)), ("configs.py", configs), ("train.py", "")):
+            (folder / file).write_text(text)
+        return folder
 
     return make

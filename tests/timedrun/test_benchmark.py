@@ -23,10 +23,6 @@ HOOKS = [
     ("warm_up", benchmark_modules.WarmUpModule.build_step),
 ]
 REQUIRED = {"train", "plan", "preflight", "data_digest"}
-SPEC = (
-    "from timedrun.benchmark import BenchmarkSpec\nSPEC = BenchmarkSpec(title='t', mlperf_benchmark='resnet',"
-    " ruleset='2.0.0', default_data='toy')\n"
-)
 
 
 @pytest.mark.parametrize("name", nearby())
@@ -55,24 +51,19 @@ def test_config_names_are_those_of_the_functions_and_each_config_has_its_own(nam
 
 
 @pytest.fixture
-def nested(make_package: Callable[[str, str], str], tmp_path: Path) -> str:
+def nested(make_benchmark: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> str:
     """A benchmark `outer_benchmark` with a benchmark `inner_benchmark` in it."""
-    make_package("outer_benchmark", SPEC)
-    inner = tmp_path / "outer_benchmark" / "inner_benchmark"
-    inner.mkdir()
-    (inner / "__init__.py").write_text(SPEC)
-    for folder in (inner.parent, inner):
-        (folder / "train.py").touch()
-        (folder / "configs.py").write_text("def toy_flat():\n    '''Flat.'''\ndef _hidden(): pass\n")
+    monkeypatch.syspath_prepend(make_benchmark("outer_benchmark").parent)
+    make_benchmark("outer_benchmark/inner_benchmark")
     return "outer_benchmark.inner_benchmark"
 
 
 def test_a_nested_benchmark_is_found_by_its_last_component_and_its_configs_by_name(nested):
     assert nested in nearby()
     assert find("inner_benchmark").name == find(nested).name == nested
-    assert find(nested).config_names == {"toy_flat": "Flat."}
-    with pytest.raises(UsageError, match="no config 'flut'. Did you mean toy_flat"):
-        find(nested).config("flut")
+    assert find(nested).config_names == {"toy_baseline": "A toy."}
+    with pytest.raises(UsageError, match="no config 'basline'. Did you mean toy_baseline"):
+        find(nested).config("basline")
 
 
 def test_a_config_of_another_benchmark_is_refused(nested):
@@ -84,33 +75,24 @@ def test_a_config_of_another_benchmark_is_refused(nested):
 
 
 @pytest.mark.parametrize("working_directory", [False, True])
-def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(working_directory, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="set PYTHONPATH to the folder that holds it") as caught:
+def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(working_directory, make_benchmark, monkeypatch):
+    make_benchmark("latin")
+    Path("latin/__init__.py").write_bytes("# é\nSPEC = None\n".encode("latin-1"))
+    with pytest.raises(UsageError, match="no benchmark package 'zzz_unknown'.*set PYTHONPATH to the folder") as caught:
         find("zzz_unknown", working_directory=working_directory)
     assert ("run this in the folder" in str(caught.value)) is working_directory
-    (tmp_path / "latin").mkdir()
-    for name in ("configs.py", "train.py"):
-        (tmp_path / "latin" / name).touch()
-    (tmp_path / "latin" / "__init__.py").write_bytes("# é\nSPEC = None\n".encode("latin-1"))
-    with pytest.raises(UsageError, match="no benchmark package 'zzz_unknown'"):
-        find("zzz_unknown", working_directory=working_directory)
-    (tmp_path / "zzz_unknown").mkdir()
-    (tmp_path / "zzz_unknown" / "configs.py").touch()
+    make_benchmark("zzz_unknown", init="")
     with pytest.raises(UsageError, match="does not define SPEC"):
         find("zzz_unknown")
-    (tmp_path / "specless").mkdir()
-    (tmp_path / "specless" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
+    make_benchmark("specless", init="")
+    monkeypatch.syspath_prepend(Path.cwd())
     with pytest.raises(UsageError, match="defines no SPEC"):
         find("specless")
 
 
-def test_an_error_in_a_benchmarks_code_names_its_place_and_shows_only_that_code(make_package, tmp_path, capfd):
-    make_package("raising_benchmark", SPEC)
-    code = "def toy_bad():\n    raise ValueError('of the author')\n"
-    (tmp_path / "raising_benchmark" / "configs.py").write_text(code)
-    (tmp_path / "raising_benchmark" / "train.py").touch()
+def test_an_error_in_a_benchmarks_code_names_its_place_and_shows_only_that_code(make_benchmark, monkeypatch, capfd):
+    folder = make_benchmark("raising_benchmark", configs="def toy_bad():\n    raise ValueError('of the author')\n")
+    monkeypatch.syspath_prepend(folder.parent)
     assert main(["show", "raising_benchmark", "bad"]) == ExitCode.ERROR
     said = capfd.readouterr().err
     assert "timedrun show: raising_benchmark/configs.py, line 2 raised ValueError: of the author" in said

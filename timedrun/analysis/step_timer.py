@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, Final
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +67,7 @@ class StepTimer:
     def attached(self, parts: Mapping[str, object]) -> Iterator[None]:
         """Time the calls of the modules, optimizers and method stacks among the tracked `parts` of a run."""
         with ExitStack() as undo:
-            undo.enter_context(_replaced(torch.autograd, "backward", self._timed_backward(torch.autograd.backward)))
+            undo.enter_context(patch.object(torch.autograd, "backward", self._timed_backward(torch.autograd.backward)))
             for part in parts.values():
                 if isinstance(part, nn.Module):
                     self._attach_module(part, undo)
@@ -97,7 +98,7 @@ class StepTimer:
             return compiled(*arguments, **options)
 
         # Around the compiled call: it would trace a hook of the module, and so be compiled again.
-        undo.enter_context(_replaced(module, "_compiled_call_impl", call))
+        undo.enter_context(patch.object(module, "_compiled_call_impl", call))
 
     def _begin_forward(self, inputs: tuple[Any, ...]) -> None:
         if torch.is_grad_enabled():
@@ -125,7 +126,7 @@ class StepTimer:
                     continue
                 call = getattr(hooks, place)
                 timed = self._timed_passes(name, hooks) if place == "backward" else self._timed_call(name, place, call)
-                undo.enter_context(_replaced(hooks, place, timed))
+                undo.enter_context(patch.object(hooks, place, timed))
 
     def _timed_call(self, name: str, place: str, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)
@@ -191,17 +192,3 @@ def _size(given: Tensor) -> str:
     if given.dim() == 4:  # images, nearly always square
         return f"{'x'.join(map(str, dict.fromkeys(given.shape[2:])))} px"
     return f"{given.shape[1]} tokens" if given.dim() == 2 and not given.is_floating_point() else ""
-
-
-@contextmanager
-def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
-    """Set an attribute of `owner`, and on exit what it was before; one of its class's is visible again."""
-    own, before = name in vars(owner), getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if own:
-            setattr(owner, name, before)
-        else:
-            delattr(owner, name)

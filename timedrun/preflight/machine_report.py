@@ -23,8 +23,7 @@ from timedrun.distributed.process_times import CpuReading
 from timedrun.integrations import MISMATCH, PAIR
 from timedrun.preflight import machine_checks
 from timedrun.preflight.machine_checks import CLOCK_SOURCE
-from timedrun.provenance.command_system import gpus
-from timedrun.provenance.hardware import default_threads, gib, instructions, processor
+from timedrun.provenance.hardware import default_threads, gib, gpus, instructions, processor
 from timedrun.run import page_cache
 
 MEASURED_SECONDS = 0.3

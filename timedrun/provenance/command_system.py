@@ -1,4 +1,4 @@
-"""System and environment of a command's run, described without torch: the command may be no Python at all."""
+"""System and environment of a command's run, known without torch: the command may be no Python at all."""
 
 import os
 import shutil
@@ -10,7 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from timedrun.provenance import hardware
+import psutil
+
+from timedrun.provenance import hardware, system
 
 SUBMITTER: Final = "unaffiliated"
 STATUS: Final = "research"
@@ -27,44 +29,16 @@ Python = tuple[str, ...]
 """Path of a Python, and the assignments of PYTHON_VARIABLES with which it ran."""
 
 
-@cache
-def gpus() -> list[str]:
-    """Return the names of NVIDIA's GPUs as nvidia-smi lists them, none without it."""
-    try:
-        listed = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=PROBE_SECONDS,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return listed.stdout.split("\n")[:-1]
-
-
 def name_of(config: str) -> str:
     """Return the system's name: number and kind of devices, and the config's name."""
-    devices = gpus()
+    devices = hardware.gpus()
     kind = devices[0].replace("NVIDIA", "").strip().replace(" ", "_") if devices else "CPU"
     return f"{max(1, len(devices))}x{kind}-{config}"
 
 
 def describe(name: str) -> hardware.Description:
-    """Return `systems/<system>.json`, as `timedrun.provenance.system.describe` does; what the command has computed with
-    is not known, so framework and accelerators are those of the machine."""
-    devices = gpus()
-    return hardware.machine(
-        1,
-        submitter=SUBMITTER,
-        division="open",
-        status=STATUS,
-        system_name=name,
-        framework="of the command, see environment.txt",
-        other_software_stack={},
-        accelerators_per_node=str(len(devices)),
-        accelerator_model_name=devices[0] if devices else hardware.NOT_APPLICABLE,
-    )
+    """Describe the system of a command, whose device is not known."""
+    return system.describe(SUBMITTER, name, status=STATUS, ranks=1, device="")
 
 
 def environment(pythons: Collection[Python], directory: Path) -> str:
@@ -74,7 +48,7 @@ def environment(pythons: Collection[Python], directory: Path) -> str:
         f"operating system {hardware.operating_system()}",
         f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {os.cpu_count()} logical ones",
         f"memory {hardware.memory()['host_memory_capacity']}",
-        *(f"gpu {name}" for name in gpus()),
+        *(f"gpu {name}" for name in hardware.gpus()),
     ]
     found = [*dict.fromkeys(_installed(python, directory) for python in sorted(pythons))]
     indent = "  " * (len(found) > 1)
@@ -104,9 +78,9 @@ def watched(session: int, found: set[Python]) -> Iterator[None]:
         wait = FIRST_LOOK_SECONDS
         while not ended.wait(wait):
             wait *= 2
-            for process in filter(str.isdecimal, os.listdir("/proc")):
-                with suppress(OSError):
-                    if os.getsid(int(process)) == session and (python := _python(Path("/proc", process))):
+            for number in psutil.pids():
+                with suppress(OSError, psutil.Error):
+                    if os.getsid(number) == session and (python := _python(psutil.Process(number))):
                         found.add(python)
 
     thread = threading.Thread(target=look, daemon=True)
@@ -118,16 +92,14 @@ def watched(session: int, found: set[Python]) -> Iterator[None]:
         thread.join()
 
 
-def _python(process: Path) -> Python | None:
-    """Return the Python that a process of /proc runs, by the name with which it was called, as it decides on a virtual
+def _python(process: psutil.Process) -> Python | None:
+    """Return the Python that a process runs, by the name with which it was called, as it decides on a virtual
     environment; None if it is none, or if that name does not lead to it."""
-    program = process.joinpath("exe").resolve(strict=True)
-    if not program.name.startswith(("python", "pypy")):
+    program, called, variables = process.exe(), "".join(process.cmdline()[:1]), process.environ()
+    if not Path(program).name.startswith(("python", "pypy")):
         return None
-    read = [os.fsdecode(process.joinpath(file).read_bytes()).split("\0") for file in ("cmdline", "environ")]
-    called, variables = read[0][0], sorted(read[1])
-    search = next((text[5:] for text in variables if text.startswith("PATH=")), os.defpath)
-    path = shutil.which(process.joinpath("cwd").resolve() / called if "/" in called else called, path=search)
-    if path is None or Path(path).resolve() != program:
+    place = os.path.join(process.cwd(), called) if "/" in called else called
+    path = shutil.which(place, path=variables.get("PATH", os.defpath))
+    if path is None or os.path.realpath(path) != os.path.realpath(program):
         return None
-    return path, *(text for text in variables if text.partition("=")[0] in PYTHON_VARIABLES)
+    return path, *(f"{name}={variables[name]}" for name in sorted(PYTHON_VARIABLES) if name in variables)

@@ -3,8 +3,10 @@
 import os
 import platform
 import re
+import subprocess
 from collections import Counter
 from contextlib import ExitStack, suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,6 @@ from typing import Any
 import psutil
 
 from judging.ground.cores import usable_cores
-from mlevents.package_checker.system_description import KEYS
 
 NOT_APPLICABLE = "N/A"
 Description = dict[str, str | dict[str, str]]
@@ -24,13 +25,6 @@ _CACHE_KINDS = {"Data": "d", "Instruction": "i"}
 
 def gib(size: float) -> str:
     return f"{size / 2**30:.0f} GiB"
-
-
-def machine(nodes: int, **known: str | dict[str, str]) -> Description:
-    """Return a system description of `nodes` machines like this one, in MLPerf's keys and order, with what is `known`
-    beside; "" for what cannot be detected."""
-    parts = {"number_of_nodes": str(nodes), "operating_system": operating_system()} | processor() | memory() | storage()
-    return {**dict.fromkeys(KEYS, ""), **parts, **network(nodes), **known}
 
 
 def processor() -> dict[str, str]:
@@ -131,6 +125,16 @@ def operating_system() -> str:
     numbers = re.match(r"\d+(\.\d+)*(-\d+)?", platform.release())
     kernel = f"{platform.system()} {numbers.group() if numbers else ''}".strip()
     return ", ".join(part for part in (system, kernel) if part)
+
+
+@cache
+def gpus() -> list[str]:
+    """Return the names of NVIDIA's GPUs as nvidia-smi lists them, none without it."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        return subprocess.check_output(command, text=True, timeout=30, stderr=subprocess.DEVNULL).splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return []
 
 
 def accelerator(per_node: int) -> dict[str, str]:

@@ -7,7 +7,6 @@ import platform
 import re
 
 import psutil
-import torch
 
 from judging.ground.cores import usable_cores
 from mlevents.package_checker.system_description import KEYS
@@ -32,7 +31,8 @@ def describe(
 
     Args:
         ranks: processes of one run over all nodes; on CUDA one accelerator each.
-        device: torch device type of the run, such as "cpu", "cuda" or "cuda:0".
+        device: torch device type of the run, such as "cpu", "cuda" or "cuda:0"; "": not known, as of a command. Then
+            torch is not imported, and the accelerators are those of the machine.
         nodes: default: by torchrun's LOCAL_WORLD_SIZE, 1 without a launcher.
 
     Raises ValueError if ranks are not a multiple of nodes.
@@ -42,22 +42,34 @@ def describe(
         nodes = ranks // int(local) if local.isdecimal() and 0 < int(local) <= ranks else 1
     if nodes < 1 or ranks < 1 or ranks % nodes:
         raise ValueError(f"{ranks} ranks do not divide evenly over {nodes} nodes.")
-    none = {key: NOT_APPLICABLE for key in KEYS if key.startswith("accelerator_")} | {"accelerators_per_node": "0"}
-    return hardware.machine(
-        nodes,
-        submitter=submitter,
-        division=division,
-        status=status,
-        system_name=system_name,
-        framework=f"PyTorch {torch.__version__}",
-        other_software_stack=_software(),
-        **(hardware.accelerator(ranks // nodes) if device.startswith("cuda") else none),
-    )
+    software: Description = {"framework": "of the command, see environment.txt", "other_software_stack": {}}
+    if device:
+        import torch
+
+        software = {"framework": f"PyTorch {torch.__version__}", "other_software_stack": _software()}
+    gpus = [] if device else hardware.gpus()
+    none = {key: NOT_APPLICABLE for key in KEYS if device and key.startswith("accelerator_")}
+    named = {"accelerators_per_node": str(len(gpus)), "accelerator_model_name": gpus[0] if gpus else NOT_APPLICABLE}
+    known = {"submitter": submitter, "division": division, "status": status, "system_name": system_name}
+    return {
+        **dict.fromkeys(KEYS, ""),
+        **known,
+        "number_of_nodes": str(nodes),
+        "operating_system": hardware.operating_system(),
+        **hardware.processor(),
+        **hardware.memory(),
+        **hardware.storage(),
+        **hardware.network(nodes),
+        **software,
+        **(hardware.accelerator(ranks // nodes) if device.startswith("cuda") else none | named),
+    }
 
 
 def environment() -> str:
     """Return environment.txt of a run: the machine's size and the versions of all installed distributions. Origins of
     distributions are omitted: an editable or local install would reveal paths of the machine."""
+    import torch
+
     lines = [
         f"python {platform.python_version()} ({platform.python_implementation()}, {platform.python_compiler()})",
         f"operating system {hardware.operating_system()}",
@@ -85,6 +97,8 @@ _NAMED_SOFTWARE = ("torchvision", "transformers", "flash-attn", "ffcv", "triton"
 
 
 def _software() -> dict[str, str]:
+    import torch
+
     stack = {"python": platform.python_version(), "cuda": torch.version.cuda or ""}
     if torch.backends.cudnn.is_available():  # type: ignore[no-untyped-call]
         stack["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]

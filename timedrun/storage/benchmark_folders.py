@@ -101,8 +101,8 @@ def folders_in(root: Path) -> list[Path]:
 
 
 def package_places(name: str) -> list[Path] | None:
-    """Return the folders that package `name` may have, without importing it or its parents; [] for a module, None if
-    there is neither."""
+    """Return the folders that package `name` may have, without importing it or its parents, for a module its file
+    without suffix; None if there is neither."""
     top, *below = name.split(".")
     if not all(part.isidentifier() for part in (top, *below)):
         return None
@@ -110,6 +110,8 @@ def package_places(name: str) -> list[Path] | None:
         spec = importlib.util.find_spec(top)
     except ValueError:  # a module without a file, such as __main__
         return []
+    if spec and spec.origin and spec.origin.endswith(".py") and not spec.submodule_search_locations:
+        return [Path(spec.origin).with_suffix("").joinpath(*below)]
     return None if spec is None else [Path(place, *below) for place in spec.submodule_search_locations or ()]
 
 

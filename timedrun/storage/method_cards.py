@@ -3,9 +3,10 @@
 import ast
 import functools
 import tomllib
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+import cattrs
 
 from timedrun.storage.benchmark_folders import ROOT
 
@@ -62,7 +63,7 @@ class MethodCard:
     """Parts of a step that it acts on; two methods that share one are pointed out in preflight."""
     least_epochs: int = 0
     """ImageNet epochs below which this regularizer cost accuracy in the published comparisons."""
-    interactions: dict[str, str]
+    interactions: dict[str, str] = field(default_factory=dict)
     """Method or setting -> how the two act together."""
     papers: tuple[Paper, ...] = ()
     published: tuple[Published, ...] = ()
@@ -70,24 +71,17 @@ class MethodCard:
 
 @functools.cache
 def cards() -> dict[str, MethodCard]:
-    """Return every card by name, in alphabetical order. Raises TypeError if a card has an unknown field or lacks one,
-    tomllib.TOMLDecodeError, with the file in a note, if it is not TOML."""
-    return {path.stem: _card(path) for path in sorted(CARDS.glob("*.toml"))}
-
-
-def _card(path: Path) -> MethodCard:
-    try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        error.add_note(f"in {path}")
-        raise
-    papers = tuple(Paper(**paper) for paper in values.pop("papers", ()))
-    published = tuple(Published(**effect) for effect in values.pop("published", ()))
-    parts = tuple(values.pop("parts", ()))
-    interactions = values.pop("interactions", {})
-    return MethodCard(
-        name=path.stem, interactions=interactions, papers=papers, published=published, parts=parts, **values
-    )
+    """Return every card by name, in alphabetical order. Raises cattrs.BaseValidationError if a card has an unknown
+    field or lacks one, tomllib.TOMLDecodeError if it is not TOML; a note names the file."""
+    found = {}
+    for path in sorted(CARDS.glob("*.toml")):
+        try:
+            values = {"name": path.stem, **tomllib.loads(path.read_text(encoding="utf-8"))}
+            found[path.stem] = cattrs.Converter(forbid_extra_keys=True).structure(values, MethodCard)
+        except (tomllib.TOMLDecodeError, cattrs.BaseValidationError) as error:
+            error.add_note(f"in {path}")
+            raise
+    return found
 
 
 def stages() -> dict[str, str]:

@@ -3,7 +3,6 @@
 The source of a method is the file that defines it and the modules of its folder that this imports, directly or not."""
 
 import hashlib
-import importlib.util
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from judging.ground.errors import UsageError
-from timedrun.storage.benchmark_folders import SHIPPED, put_here_last
+from timedrun.storage.benchmark_folders import SHIPPED, package_places, put_here_last
 from timedrun.storage.local_imports import with_imports
 
 REFERENCE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", re.ASCII)
@@ -55,15 +54,9 @@ def changes_naming(values: Mapping[str, Any]) -> str:
 
 def source_file(module: str) -> Path | None:
     """Return the source of `module` on the import path, without importing it or its parents; None if there is none."""
-    top, *below = module.split(".")
-    try:
-        spec = importlib.util.find_spec(top)
-    except ValueError:  # a module without a file, such as __main__
-        return None
-    places = [Path(place, *below) for place in (spec and spec.submodule_search_locations) or ()]
-    files = [Path(spec.origin)] if spec and spec.origin and not below else []
-    files += [file for place in places for file in (place / "__init__.py", place.with_suffix(".py"))]
-    return next((file for file in files if file.suffix == ".py" and file.is_file()), None)
+    places = package_places(module) or ()
+    files = (file for place in places for file in (place / "__init__.py", place.with_suffix(".py")))
+    return next(filter(Path.is_file, files), None)
 
 
 def source_root(module: str, path: Path) -> Path:

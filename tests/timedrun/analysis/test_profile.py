@@ -177,8 +177,7 @@ class Loop:
         self.methods: Stack = stack(*methods)
         self.timer = StepTimer(CPU, clock)
 
-    def step(self, pieces: int = 1) -> dict[str, float]:
-        self.timer.begin_step()
+    def step(self, pieces: int = 1) -> None:
         self.clock.now += 7  # loading
         self.methods.before_step(self.model, 0, 0.0)
         inputs, _ = self.methods.batch(torch.ones(2, 3), torch.zeros(2).long(), 2)
@@ -195,19 +194,30 @@ class Loop:
         self.clock.now += 0.5  # clipping
         self.optimizer.step()
         self.methods.after_step(self.model)
-        self.timer.end_step()
-        return self.timer.parts_of(self.timer.steps[-1])
 
     @contextmanager
-    def timed(self) -> Iterator[None]:
+    def timed_step(self) -> Iterator[dict[str, float]]:
+        """Time what runs inside as a step; at its end its parts are in the dictionary."""
+        found: dict[str, float] = {}
         with self.timer.attached({"model": self.model, "optimizer": self.optimizer, "methods": self.methods}):
-            yield
+            self.timer.begin_step()
+            yield found
+            self.timer.end_step()
+        found |= self.timer.parts_of(self.timer.steps[-1])
 
 
-def test_each_part_of_a_step_has_the_seconds_of_its_calls():
-    loop = Loop(clock := Clock(), SlowMethod(clock=clock, seconds=3))
-    with loop.timed():
-        found = loop.step(pieces=2)
+IMAGES = torch.zeros(1, 1, 2, 2, dtype=torch.uint8)
+
+
+@pytest.fixture
+def loop() -> Loop:
+    """A loop with a method of 3 seconds, 11 in the loader."""
+    return Loop(clock := Clock(), SlowMethod(clock=clock, seconds=3))
+
+
+def test_each_part_of_a_step_has_the_seconds_of_its_calls(loop):
+    with loop.timed_step() as found:
+        loop.step(pieces=2)
     assert found == {
         "loading": 7,
         "method slow_method": 3,
@@ -221,26 +231,25 @@ def test_each_part_of_a_step_has_the_seconds_of_its_calls():
 
 def test_a_method_pays_for_the_passes_that_a_step_without_it_has_not():
     loop = Loop(Clock(), Twice())
-    with loop.timed():
-        found = loop.step()
-    assert found["forward"] == 2 + 1 and found["backward"] == 4
-    assert found["method twice"] == 2 + 1 + 4
+    with loop.timed_step() as found:
+        loop.step()
+    assert (found["forward"], found["backward"], found["method twice"]) == (2 + 1, 4, 2 + 1 + 4)
 
 
-def test_a_compiled_model_is_timed_around_its_compiled_call():
-    loop = Loop(Clock())
+def test_a_compiled_model_is_timed_around_its_compiled_call(loop):
     whole = loop.model._call_impl
     loop.model._compiled_call_impl = lambda *given: whole(*given)
-    with loop.timed():
-        assert loop.step()["forward"] == 3
+    with loop.timed_step() as found:
+        loop.step()
         assert not loop.model._forward_pre_hooks  # torch.compile would trace it
+    assert found["forward"] == 3
 
 
 def test_nothing_is_left_behind():
     loop = Loop(clock := Clock(), SlowMethod(clock=clock, seconds=3), Twice())
     parts = [loop.model, loop.optimizer, *(loop.methods._hooks.values())]
     before, backward = [dict(vars(part)) for part in parts], torch.autograd.backward
-    with pytest.raises(KeyError), loop.timed():
+    with pytest.raises(KeyError), loop.timed_step():
         loop.step()
         raise KeyError
     hooks = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_forward_pre_hooks")
@@ -249,40 +258,25 @@ def test_nothing_is_left_behind():
     assert torch.autograd.backward is backward
 
 
-def test_a_method_in_a_thread_of_the_loader_is_not_in_the_step():
-    loop = Loop(clock := Clock(), SlowMethod(clock=clock, seconds=3))
-    with loop.timed():
-        loop.timer.begin_step()
-        images = torch.zeros(1, 1, 2, 2, dtype=torch.uint8)
-        thread = threading.Thread(target=loop.methods.augment, args=(images, [0], 1))
+def test_a_method_in_a_thread_of_the_loader_is_not_in_the_step(loop):
+    with loop.timed_step():
+        thread = threading.Thread(target=loop.methods.augment, args=(IMAGES, [0], 1))
         thread.start()
         thread.join()
-        loop.timer.end_step()
     assert loop.timer.background == {"method slow_method": 11}
     assert [name for name, _ in loop.timer.steps[0]] == ["loading", ""]
 
 
-def test_a_method_in_the_loader_is_not_loading():
-    loop = Loop(clock := Clock(), SlowMethod(clock=clock, seconds=3))
-    with loop.timed():
-        loop.timer.begin_step()
+def test_a_method_in_the_loader_is_not_loading_and_a_pass_without_gradients_not_the_steps_forward_pass(loop):
+    with loop.timed_step() as found:
         loop.clock.now += 1
-        loop.methods.augment(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), [0], 1)
+        loop.methods.augment(IMAGES, [0], 1)
         loop.clock.now += 1
         loop.model(torch.ones(1, 3))
-        loop.timer.end_step()
-    parts = loop.timer.parts_of(loop.timer.steps[0])
-    assert parts == {"loading": 2, "method slow_method": 11, "forward": 2}
-
-
-def test_evaluation_and_a_pass_without_gradients_are_not_the_steps_forward_pass():
-    loop = Loop(Clock())
-    with loop.timed():
-        loop.timer.begin_step()
-        with torch.no_grad():
-            loop.model(torch.ones(1, 3))
-        loop.timer.end_step()
-    assert loop.timer.parts_of(loop.timer.steps[0]) == {"loading": 2}
+    assert found == {"loading": 2, "method slow_method": 11, "forward": 2}
+    with loop.timed_step() as found, torch.no_grad():
+        loop.model(torch.ones(1, 3))
+    assert found == {"loading": 2}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Selection of changes from planted step times: what pays is kept, also where changes need or hinder each other."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -46,13 +47,7 @@ def select(machine: Machine, *changes: str, **options: object) -> Selection[Chan
 
 
 def product(**factors: float) -> Callable[[Changes], float]:
-    def seconds(changes: Changes) -> float:
-        found = 1.0
-        for name in changes:
-            found *= factors.get(name, 1.0)
-        return found
-
-    return seconds
+    return lambda changes: math.prod(factors.get(name, 1.0) for name in changes)
 
 
 def test_what_pays_is_kept_and_the_rest_has_a_reason():
@@ -73,35 +68,34 @@ def test_what_pays_is_kept_and_the_rest_has_a_reason():
     assert selection.as_values()["kept"] == selection.kept
 
 
-def test_a_change_that_others_need_is_judged_with_them():
-    """a alone is slower; b needs a, and pays more than a costs."""
-    selection = select(Machine(product(a=1.1, b=0.5)), "a", "b")
-    assert selection.kept == ["a", "b"] and selection.evidence["a"].reason == "the others need it"
-    assert selection.evidence["b"].alone is None
-    dear = select(Machine(product(a=1.1, b=1.0)), "a", "b")
-    assert dear.kept == [] and dear.evidence["a"].reason == "slower with it"
+def spoilt(changes: Changes) -> float:
+    """Two that spoil the loss together only."""
+    return 3.0 if {"c", "d"} <= changes else 2.0
 
 
-def test_of_two_changes_that_do_the_same_one_is_kept():
-    """Each of c and d halves the time alone; together they are no faster than one."""
-    selection = select(Machine(lambda changes: 0.5 if changes else 1.0), "c", "d")
-    assert selection.kept == ["c"] and selection.evidence["d"].reason == "no difference shown"
-    assert selection.speed_up is not None and selection.speed_up.value == pytest.approx(2, rel=0.02)
-
-
-def test_of_one_setting_the_fastest_change_is_kept():
-    machine = Machine(product(**{"workers 1": 0.9, "workers 2": 0.6, "workers 3": 0.7}))
-    selection = select(machine, "workers 1", "workers 2", "workers 3", setting=lambda change: change.split()[0])
-    assert selection.kept == ["workers 2"]
-    assert selection.evidence["workers 3"].reason == "workers 2 is faster"
-
-
-def test_a_change_that_breaks_the_loss_with_the_others_only_is_dropped():
-    machine = Machine(product(c=0.5, d=0.5, e=0.5), lambda changes: 3.0 if {"c", "d"} <= changes else 2.0)
-    selection = select(machine, "c", "d", "e")
-    assert selection.kept == ["c", "e"]
-    reason = "with the others, it changes the loss: 3 in place of 2 in the first steps"
-    assert selection.evidence["d"].reason == reason
+@pytest.mark.parametrize(
+    ("machine", "changes", "kept", "reasons"),
+    [
+        # a alone is slower; b needs a, and pays more than a costs, or does not
+        (Machine(product(a=1.1, b=0.5)), "a b", ["a", "b"], {"a": "the others need it", "b": ""}),
+        (Machine(product(a=1.1, b=1.0)), "a b", [], {"a": "slower with it"}),
+        # each halves the time alone; together they are no faster than one
+        (Machine(lambda changes: 0.5 if changes else 1.0), "c d", ["c"], {"d": "no difference shown"}),
+        # of one setting, whose name ends with a digit
+        (Machine(product(w1=0.9, w2=0.6, w3=0.7)), "w1 w2 w3", ["w2"], {"w3": "w2 is faster"}),
+        (
+            Machine(product(c=0.5, d=0.5, e=0.5), spoilt),
+            "c d e",
+            ["c", "e"],
+            {"d": "with the others, it changes the loss: 3 in place of 2 in the first steps"},
+        ),
+    ],
+)
+def test_changes_that_need_or_hinder_each_other_are_judged_together(machine, changes, kept, reasons):
+    selection = select(machine, *changes.split(), setting=lambda change: change.rstrip("123"))
+    assert selection.kept == kept
+    assert {name: selection.evidence[name].reason for name in reasons} == reasons
+    assert (selection.speed_up is not None) == bool(kept)
 
 
 def test_settings_that_cannot_be_measured_are_refused():
@@ -116,7 +110,7 @@ def test_a_search_that_runs_out_of_time_keeps_what_helped_alone(measurements, ke
     expired = lambda: machine.measurements >= measurements  # noqa: E731
     selection = select(machine, "fast", "double", expired=expired)
     assert selection.kept == kept
-    together = Machine(product(c=0.5, d=0.5), lambda changes: 3.0 if len(changes) == 2 else 2.0)
+    together = Machine(product(c=0.5, d=0.5), spoilt)
     with pytest.raises(ValueError, match="the step with c, d changes the loss: 3 in place of 2"):
         select(together, "c", "d", expired=lambda: together.measurements >= 2)
 

@@ -32,23 +32,8 @@ def test_the_speed_up_is_the_geometric_mean_of_pairs_with_students_interval():
     assert speed_up(base, replace(base, chunks=((2.0, 4.0), (8.0,)))).value == 1
     with pytest.raises(ValueError, match="at least two chunks"):
         speed_up(replace(base, chunks=((1.0,),)), replace(base, chunks=((1.0,),)))
-
-
-def test_seconds_per_step_are_integrated_medians_of_the_chunks():
-    times = StepTimes((0.0, 1.0), ((1.0, 1.0, 9.0), (3.0, 3.0, 1.5)), 10)
-    assert times.seconds == 2.0
-
-
-def test_configs_are_measured_together_and_a_failure_leaves_the_others():
-    benchmark = find("image_classification")
-    smoke = benchmark.config("smoke", "synthetic")
-    assert isinstance(smoke, ImageRunConfig)
-    broken = replace(smoke, data=replace(smoke.data, source="cifar10"))  # without a data folder
-    plan = StepPlan(positions=(0.0, 1.0), chunks=2, chunk=2, skip=1, evaluate=False)
-    found, failed = step_times(benchmark.name, {"smoke": smoke, "broken": broken}, plan, threads=1)
-    assert failed.keys() == {"broken"} and "data-folder" in failed["broken"]
-    (times,) = found.values()
-    assert [len(chunks) for chunks in times.chunks] == [2, 2] and times.seconds > 0
+    # of each position the median of its chunks, integrated
+    assert StepTimes((0.0, 1.0), ((1.0, 1.0, 9.0), (3.0, 3.0, 1.5)), 10).seconds == 2.0
 
 
 def test_a_process_whose_measuring_process_has_ended_says_nothing(capfd):
@@ -61,7 +46,7 @@ def test_a_process_whose_measuring_process_has_ended_says_nothing(capfd):
 
 
 @pytest.mark.processes
-def test_a_process_that_is_killed_while_it_waits_leaves_the_others(monkeypatch):
+def test_configs_are_measured_together_and_one_that_fails_or_is_killed_while_it_waits_leaves_the_others(monkeypatch):
     class Killing(random.Random):
         def sample(self, population: Any, k: int, **_: Any) -> list[Any]:
             for child in multiprocessing.active_children():
@@ -71,10 +56,16 @@ def test_a_process_that_is_killed_while_it_waits_leaves_the_others(monkeypatch):
             return list(population)
 
     monkeypatch.setattr(random, "Random", Killing)
-    config = find("image_classification").config("smoke", "synthetic")
-    plan = StepPlan(positions=(0.5,), chunks=2, chunk=2, skip=1, evaluate=False)
-    found, failed = step_times("image_classification", {"killed": config, "other": config}, plan, threads=1)
-    assert found.keys() == {"other"} and failed == {"killed": "its process ended with exit code -9"}
+    smoke = find("image_classification").config("smoke", "synthetic")
+    assert isinstance(smoke, ImageRunConfig)
+    broken = replace(smoke, data=replace(smoke.data, source="cifar10"))  # without a data folder
+    plan = StepPlan(positions=(0.0, 1.0), chunks=2, chunk=2, skip=1, evaluate=False)
+    configs = {"broken": broken, "killed": smoke, "smoke": smoke}
+    found, failed = step_times("image_classification", configs, plan, threads=1)
+    assert failed.keys() == {"broken", "killed"} and "data-folder" in failed["broken"]
+    assert failed["killed"] == "its process ended with exit code -9"
+    (times,) = found.values()
+    assert [len(chunks) for chunks in times.chunks] == [2, 2] and times.seconds > 0
 
 
 PLAN = StepPlan(positions=(0.5,), chunks=2, chunk=2, skip=2, evaluate=False)
@@ -86,7 +77,7 @@ def row(config: RunConfig, operations: float, peak: float | None, tokens: float 
     return StepRow("label", config, times, None, tokens, peak)
 
 
-def test_rates_and_shares_of_the_peak_are_those_of_the_median_step():
+def test_rates_and_shares_of_the_peak_are_those_of_the_median_step_and_of_the_batch():
     config = find("language_model").config("baseline")
     measured = row(config, 32e12, 40e12)
     assert measured.quartiles == (3.0, 4.0, 5.0)
@@ -97,10 +88,6 @@ def test_rates_and_shares_of_the_peak_are_those_of_the_median_step():
     assert values["mfu_with_the_operations_of_the_first"] == pytest.approx(64 / 4 / 40)
     unknown = row(config, 32e12, None, None)
     assert unknown.tokens_per_second is None and unknown.as_values(unknown)["mfu"] is None
-
-
-def test_a_step_of_twice_the_batch_in_twice_the_time_has_the_same_rate():
-    config = find("language_model").config("baseline")
     base = StepTimes((0.5,), ((1.0, 2.0, 3.0),), 10)
     doubled = StepTimes((0.5,), ((2.0, 4.0, 6.0),), 10)
     twice = replace(config, global_batch=2 * config.global_batch)

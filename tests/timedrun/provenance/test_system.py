@@ -4,7 +4,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import subprocess
 import sys
 import types
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from mlperf_logging.system_desc_checker import system_desc_checker
 
 from mlevents.package_checker.system_description import KEYS
+from tests.timedrun.conftest import git
 from timedrun.provenance import hardware, source, system
 
 UNKNOWN = dict.fromkeys(("commit", "dirty", "difference"), "unknown")
@@ -33,17 +33,23 @@ def test_a_card_of_unknown_speed_is_recorded_as_in_results_of_other_versions(mon
     assert hardware.network(1)["host_networking"] == json.loads(given.read_text())["host_networking"]
 
 
-def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path):
-    description = system.describe("Example", "box-baseline", ranks=1, device="cpu")
-    assert tuple(description) == KEYS
-    assert len(description) == 33
-    assert (description["accelerators_per_node"], description["accelerator_model_name"]) == ("0", "N/A")
+@pytest.mark.parametrize("device", ["cpu", ""])
+def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path, monkeypatch, device):
+    monkeypatch.setattr(hardware, "gpus", lambda: ["Example GPU"] * 2)
+    description = system.describe("Example", "box-baseline", ranks=1, device=device)
+    assert tuple(description) == KEYS and len(description) == 33
+    found = ("0", "N/A", f"PyTorch {torch.__version__}")
+    if not device:
+        found = ("2", "Example GPU", "of the command, see environment.txt")
+    names = ("accelerators_per_node", "accelerator_model_name", "framework")
+    assert tuple(description[name] for name in names) == found
     path = tmp_path / "box-baseline.json"
     path.write_text(json.dumps(description))
     valid, name, _, _ = system_desc_checker.check_system_desc(str(path), "training", "2.0.0")
     assert valid and name == "box-baseline"
     software = description.pop("other_software_stack")
-    assert isinstance(software, dict) and software["mlperf-logging"] == importlib.metadata.version("mlperf-logging")
+    assert isinstance(software, dict)
+    assert software.get("mlperf-logging") == (importlib.metadata.version("mlperf-logging") if device else None)
     assert all(isinstance(value, str) for value in [*description.values(), *software.values()])
 
 
@@ -87,15 +93,14 @@ def test_ranks_divide_over_the_nodes_that_the_launcher_says(monkeypatch):
 
 
 def test_memory_modules_are_counted_where_the_kernel_has_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "_MEMORY_CONTROLLERS", tmp_path)
+    assert hardware.memory()["host_memory_configuration"] == ""
     for number, size in enumerate(("32768", "32768", "0")):
         slot = tmp_path / "mc0" / f"dimm{number}"
         slot.mkdir(parents=True)
         (slot / "size").write_text(f"{size}\n")
         (slot / "dimm_mem_type").write_text("Registered-DDR5\n")
-    monkeypatch.setattr(hardware, "_MEMORY_CONTROLLERS", tmp_path)
     assert hardware.memory()["host_memory_configuration"] == "2 x 32 GiB Registered-DDR5"
-    monkeypatch.setattr(hardware, "_MEMORY_CONTROLLERS", tmp_path / "none")
-    assert hardware.memory()["host_memory_configuration"] == ""
 
 
 def test_environment_lists_every_distribution(monkeypatch):
@@ -109,30 +114,23 @@ def test_environment_lists_every_distribution(monkeypatch):
     assert {d.metadata["Name"].lower() for d in importlib.metadata.distributions()} == names
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
-    return subprocess.run(
-        ["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True, text=True
-    ).stdout.strip()
+COMMITTED = {"train.py": b"pass\n", "kernel.bin": b"\0\xff"}
 
 
-def committed(folder: Path, files: Mapping[str, bytes]) -> Path:
+def committed(folder: Path, files: Mapping[str, bytes] = COMMITTED) -> Path:
     """A new repository with one commit of `files`."""
     folder.mkdir()
-    _git(folder, "init", "-q")
+    git(folder, "init", "-q")
     for name, content in files.items():
         (folder / name).write_bytes(content)
-        _git(folder, "add", name)
-    _git(folder, "commit", "-q", "-m", "first")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "first")
     return folder
-
-
-COMMITTED = {"train.py": b"pass\n", "kernel.bin": b"\0\xff"}
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    return committed(tmp_path / "repository", COMMITTED)
+    return committed(tmp_path / "repository")
 
 
 def difference(folder: Path) -> object:
@@ -140,23 +138,19 @@ def difference(folder: Path) -> object:
 
 
 def test_provenance_of_a_clean_tree_is_its_commit(repository, monkeypatch):
-    clean = {"commit": _git(repository, "rev-parse", "HEAD"), "dirty": False, "difference": None}
+    clean = {"commit": git(repository, "rev-parse", "HEAD"), "dirty": False, "difference": None}
     assert source.provenance(repository) == clean
     (repository / "result.txt").write_text("a result is no code")
     monkeypatch.setenv("GIT_DIR", str(repository / "elsewhere"))
     assert source.provenance(repository) == clean
 
 
-@pytest.mark.parametrize("name", ["train.py", "new.py", "sub/new ä.py"])
-def test_changed_or_added_code_makes_the_tree_dirty(repository, name):
-    (repository / name).parent.mkdir(exist_ok=True)
-    (repository / name).write_text("changed = True\n")
-    assert source.provenance(repository)["dirty"] is True
-
-
 @pytest.mark.parametrize(
     ("files", "dirty"),
     [
+        (["train.py"], True),
+        (["new.py"], True),
+        (["sub/new ä.py"], True),
         (["race/a/run_0/config.json", "race/a/run_0/source/model.py"], False),
         (["race/package/X/manifest.json", "race/package/X/systems/a.json", "race/package/X/results/a/b/result_0.txt",
           "race/package/X/benchmarks/b/implementations/timedrun/cli.py"], False),
@@ -164,17 +158,17 @@ def test_changed_or_added_code_makes_the_tree_dirty(repository, name):
         (["manifest.json", "results/a.py"], True),
     ],
 )  # fmt: skip
-def test_copies_of_source_beside_results_are_no_source(repository, files, dirty):
+def test_changed_or_added_code_makes_the_tree_dirty(repository, files, dirty):
     for name in files:
         (repository / name).parent.mkdir(parents=True, exist_ok=True)
-        (repository / name).touch()
+        (repository / name).write_text("changed = True\n")
     assert source.provenance(repository)["dirty"] is dirty
 
 
 def difference_with(repository: Path, files: Mapping[str, bytes | None]) -> object:
     """That of the repository's own commit with `files` as they are here, None for one that is deleted."""
-    _git(repository, "reset", "-q", "--hard")
-    _git(repository, "clean", "-q", "-d", "-f", "-x")
+    git(repository, "reset", "-q", "--hard")
+    git(repository, "clean", "-q", "-d", "-f", "-x")
     for name, content in files.items():
         if content is None:
             (repository / name).unlink(missing_ok=True)
@@ -207,23 +201,26 @@ def test_equal_files_have_an_equal_difference_and_any_other_change_has_another(r
 
 def test_modes_links_and_submodules_are_part_of_the_difference(repository, tmp_path):
     differences = [difference(repository)]
-    (repository / "train.py").write_text("rate = 1\n")
-    differences.append(difference(repository))
+
+    def changed(path: Path, text: str) -> None:
+        path.write_text(text)
+        differences.append(difference(repository))
+
+    def linked(target: Path) -> None:
+        (repository / "linked.py").unlink(missing_ok=True)
+        (repository / "linked.py").symlink_to(target)
+
+    changed(repository / "train.py", "rate = 1\n")
     (repository / "train.py").chmod(0o755)
     differences.append(difference(repository))
     for rate in (1, 2):  # a link's own text stays
-        (tmp_path / "elsewhere").write_text(f"rate = {rate}\n")
-        (repository / "linked.py").unlink(missing_ok=True)
-        (repository / "linked.py").symlink_to(tmp_path / "elsewhere")
-        differences.append(difference(repository))
-    (repository / "linked.py").unlink()
-    (repository / "linked.py").symlink_to(repository)
-    differences.append(difference(repository))
+        linked(tmp_path / "elsewhere")
+        changed(tmp_path / "elsewhere", f"rate = {rate}\n")
+    linked(repository)
     part = committed(repository / "part", {"model.py": b"pass\n"})
-    _git(repository, "add", "part")
+    git(repository, "add", "part")
     for rate in (1, 2):
-        (part / "train.py").write_text(f"rate = {rate}\n")
-        differences.append(difference(repository))
+        changed(part / "train.py", f"rate = {rate}\n")
     (part / ".git").rename(tmp_path / "gone")
     differences.append(difference(repository))
     assert len(set(differences)) == len(differences) and "unknown" not in differences
@@ -232,15 +229,13 @@ def test_modes_links_and_submodules_are_part_of_the_difference(repository, tmp_p
 def test_only_changes_below_the_root_count(repository):
     (repository / "sub").mkdir()
     (repository / "sub" / "model.py").write_text("")
-    _git(repository, "add", ".")
-    _git(repository, "commit", "-q", "-m", "second")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "second")
     differences = []
-    for rate in (1, 2):
-        (repository / "sub" / "model.py").write_text(f"rate = {rate}\n")
-        (repository / "train.py").write_text(f"rate = {rate}\n")
+    for below, beside in ((1, 1), (2, 2), (2, 3)):
+        (repository / "sub" / "model.py").write_text(f"rate = {below}\n")
+        (repository / "train.py").write_text(f"rate = {beside}\n")
         differences.append(difference(repository / "sub"))
-    (repository / "train.py").write_text("elsewhere\n")
-    differences.append(difference(repository / "sub"))
     assert differences[0] != differences[1] == differences[2]
 
 

@@ -1,9 +1,7 @@
 """Benchmarks in the working directory and behind entry points are found; what cannot be read does not stop `list`."""
 
 import sys
-from collections.abc import Callable
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
 
@@ -12,34 +10,9 @@ from timedrun.benchmark import find
 from timedrun.storage import benchmark_folders
 from timedrun.storage.benchmark_folders import nearby
 
-INIT = """
-from pathlib import Path
-Path(__file__).with_name("imported").touch()
-from timedrun.benchmark import BenchmarkSpec, benchmark_rules
-SPEC = BenchmarkSpec(title="Toy task", default_data="toy",
-    own_rules=benchmark_rules("toy_task", dataset="toy", metric="loss", target=1.5, direction="<=", unit="samples"))
-"""
-CONFIGS = "def toy_baseline():\n    '''A toy.'''\n"
-Make = Callable[..., Path]
 
-
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """make(name, **files): a benchmark in the working directory, which is not on the import path."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
-
-    def made(name: str, *, init: str = INIT, configs: str = CONFIGS) -> Path:
-        (tmp_path / name).mkdir(parents=True)
-        for file, text in (("__init__.py", init), ("configs.py", configs), ("train.py", "")):
-            (tmp_path / name / file).write_text(text)
-        return tmp_path / name
-
-    return made
-
-
-def test_a_benchmark_in_the_working_directory_is_found_if_the_user_names_it(make):
-    folder = make("here_benchmark")
+def test_a_benchmark_in_the_working_directory_is_found_if_the_user_names_it(make_benchmark):
+    folder = make_benchmark("here_benchmark")
     assert nearby()["here_benchmark"] == folder
     with pytest.raises(UsageError, match=f"set PYTHONPATH={folder.parent}"):
         find("here_benchmark")  # named by a file
@@ -49,10 +22,10 @@ def test_a_benchmark_in_the_working_directory_is_found_if_the_user_names_it(make
     assert sys.path[-1] == str(folder.parent)
 
 
-def test_list_imports_nothing_and_skips_what_it_cannot_read(make, answered):
-    folder = make("here_benchmark_2")
-    make("broken_benchmark", configs="def (")
-    make("bare_benchmark", init="# SPEC\n")
+def test_list_imports_nothing_and_skips_what_it_cannot_read(make_benchmark, answered):
+    folder = make_benchmark("here_benchmark_2")
+    make_benchmark("broken_benchmark", configs="def (")
+    make_benchmark("bare_benchmark", init="# SPEC\n")
     shown, skipped = answered("list", code=0)
     assert "here_benchmark_2: Toy task (ruleset beyond_mlperf)" in shown and "toy_baseline" in shown
     assert "digits_baseline" in shown
@@ -61,14 +34,14 @@ def test_list_imports_nothing_and_skips_what_it_cannot_read(make, answered):
     assert not (folder / "imported").exists()
 
 
-def test_a_benchmark_whose_import_fails_is_refused_with_the_reason(make):
-    make("taken_benchmark", init=INIT.replace('"toy_task"', '"resnet"'))
+def test_a_benchmark_whose_import_fails_is_refused_with_the_reason(make_benchmark):
+    make_benchmark("taken_benchmark", rules="resnet")
     with pytest.raises(UsageError, match="cannot be imported .ValueError: the benchmark resnet is defined by ruleset"):
         find("taken_benchmark", working_directory=True)
 
 
-def test_a_foreign_folder_of_a_shipped_name_hides_nothing(make, monkeypatch, printed):
-    folder = make("image_classification", init="raise RuntimeError('foreign')\n")
+def test_a_foreign_folder_of_a_shipped_name_hides_nothing(make_benchmark, monkeypatch, printed):
+    folder = make_benchmark("image_classification", init="raise RuntimeError('foreign')\n")
     for name in [name for name in sys.modules if name.partition(".")[0] == "image_classification"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(folder.parent)  # as `python -m timedrun` has it
@@ -76,8 +49,8 @@ def test_a_foreign_folder_of_a_shipped_name_hides_nothing(make, monkeypatch, pri
     assert "digits_baseline" in printed("list")
 
 
-def test_a_benchmark_is_found_behind_an_entry_point(make, monkeypatch):
-    inner = make("outer_package/inner")
+def test_a_benchmark_is_found_behind_an_entry_point(make_benchmark, monkeypatch):
+    inner = make_benchmark("outer_package/inner")
     (inner.parent / "__init__.py").touch()
     monkeypatch.syspath_prepend(inner.parents[1])
     entry = EntryPoint("short_name", "outer_package.inner", "timedrun.benchmarks")

@@ -8,26 +8,30 @@ from typing import Any
 
 import pytest
 
-from tests.judging.conftest import make_set, published, source, write_run
+from tests.judging.conftest import make_set, published, source, write_run, write_set
 from timedrun.submission.packaging.package import PackageReport, package
 
-__all__ = ["make_set", "published", "source", "write_run"]
+__all__ = ["make_set", "published", "source", "write_run", "write_set"]
+
+
+MakeSet = Callable[..., Path]
+Packaged = Callable[..., PackageReport]
 
 
 @pytest.fixture
-def result_set(tmp_path: Path, make_set: Callable[..., Path]) -> Path:
+def result_set(tmp_path: Path, make_set: MakeSet) -> Path:
     """A results folder of five runs."""
     return make_set(tmp_path / "set")
 
 
 @pytest.fixture
-def small_set(tmp_path: Path, make_set: Callable[..., Path]) -> Path:
+def small_set(tmp_path: Path, make_set: MakeSet) -> Path:
     """A results folder of one run."""
     return make_set(tmp_path / "set", times=(1.0,))
 
 
 @pytest.fixture
-def packaged(tmp_path: Path, source: Path) -> Callable[..., PackageReport]:
+def packaged(tmp_path: Path, source: Path) -> Packaged:
     """Packages sets for the submitter Example into a folder of the test, without MLCommons' check unless asked for."""
 
     def make(*sets: Path, out: str = "out", submitter: str = "Example", **options: Any) -> PackageReport:
@@ -37,14 +41,30 @@ def packaged(tmp_path: Path, source: Path) -> Callable[..., PackageReport]:
     return make
 
 
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
 def edit(path: Path, **changes: Any) -> None:
     """Change some values of the JSON object in a file."""
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_text(json.dumps(read_json(path) | changes))
+
+
+def edit_runs(folder: Path, file: str, /, **changes: Any) -> None:
+    """Change some values of the JSON object in that file of every run."""
+    for path in folder.glob(f"run_*/{file}"):
+        edit(path, **changes)
 
 
 def implementation(report: PackageReport, system: str = "1xCPU-baseline", benchmark: str = "resnet") -> Path:
     """Return the folder of a system's scripts and descriptions in a package."""
     return report.folder / "benchmarks" / benchmark / "implementations" / system
+
+
+def described(report: PackageReport) -> dict[str, Any]:
+    """Return the description of the implementation of the packaged set."""
+    values: dict[str, Any] = read_json(implementation(report) / "1xCPU-baseline_timedrun.json")
+    return values
 
 
 def probe_python(folder: Path, script: str) -> str:

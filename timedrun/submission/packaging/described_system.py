@@ -38,13 +38,10 @@ def agreed_description(path: Path, logged: dict[str, Any], contents: dict[Path, 
     for key in KEYS:
         if key not in description:
             raise PackageError(f"{path}: lacks {key}, which MLPerf's system description requires (it may be empty).")
-        software = (
-            description[key]
-            if key == "other_software_stack" and isinstance(description[key], dict)
-            else {"": description[key]}
-        )
-        if not all(isinstance(value, str) for value in software.values()):
-            raise PackageError(f"{path}: {key} is {description[key]!r}, not text.")
+        value = description[key]
+        nested = key == "other_software_stack" and isinstance(value, dict)
+        if not all(isinstance(text, str) for text in (value.values() if nested else [value])):
+            raise PackageError(f"{path}: {key} is {value!r}, not text.")
     for key, log_key in (
         ("submitter", keys.SUBMISSION_ORG),
         ("system_name", keys.SUBMISSION_PLATFORM),

@@ -1,8 +1,10 @@
 """Build a package of result sets in MLPerf's layout, with source, scripts and manifest, atomically."""
 
+import gzip
 import os
 import shlex
 import shutil
+import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -22,12 +24,11 @@ from mlevents.rounds import ruleset as rules_named
 from mlevents.rounds.own_rules import NOT_APPLICABLE, in_force, own_rules_of, usual_ruleset_of
 from timedrun.provenance.source import provenance
 from timedrun.provenance.system_answers import QUESTIONS, Answers, open_keys
-from timedrun.submission.packaging.archive import digests, write_archive
 from timedrun.submission.packaging.described_system import STATUS_WORDS
 from timedrun.submission.packaging.package_layout import write_manifest, write_tree
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder, open_results
-from timedrun.submission.packaging.safe_files import PackageError, safe_name
+from timedrun.submission.packaging.safe_files import PackageError, content, digests, safe_name
 
 __all__ = ["PackageError", "PackageReport", "package"]
 
@@ -122,15 +123,15 @@ def package(
     try:
         with _new_folder(out) as part:
             folder = part / submitter
-            added = write_tree(folder, submitter, opened, rules, demonstration, source)
+            added = write_tree(folder, opened, rules, source)
             checker = f"mlperf-logging {rules.checker}".strip()
             official = OfficialVerdict("not run", "package_checker", checker, rules.name, ())
             findings = None
-            write_manifest(folder, submitter, opened, rules, source, official, findings)
+            write_manifest(folder, opened, rules, source, official, findings)
             if check:
                 findings = check_strictly(folder, rules)
                 official = check_package(folder, rules.name)
-                write_manifest(folder, submitter, opened, rules, source, official, findings)
+                write_manifest(folder, opened, rules, source, official, findings)
             files = sum(path.is_file() for path in folder.rglob("*"))
             archive = part / f"{submitter}.tar.gz"
             write_archive(folder, archive)
@@ -172,6 +173,25 @@ def _new_folder(out: Path) -> Iterator[Path]:
         for parent in above:  # deepest first; non-empty ones are kept, as after success
             with suppress(OSError):
                 parent.rmdir()
+
+
+def write_archive(folder: Path, archive: Path) -> None:
+    """Pack `folder` as `archive` (.tar.gz): sorted, without owners, times or the machine's permissions. The same files
+    yield the same bytes with the same version of zlib, and the same tar with any version."""
+    with (
+        open(archive, "wb") as file,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path in [folder, *sorted(folder.rglob("*"))]:
+            entry = tarfile.TarInfo(path.relative_to(folder.parent).as_posix())  # owner 0, no names, time 0
+            if path.is_dir():
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                tar.addfile(entry)
+            else:
+                entry.size, entry.mode = path.stat().st_size, 0o755 if path.suffix == ".sh" else 0o644
+                with open(path, "rb") as content:
+                    tar.addfile(entry, content)
 
 
 def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tuple[list[ResultFolder], Ruleset]:
@@ -279,10 +299,12 @@ def _notes(result: ResultFolder, source: Path) -> list[str]:
     commits = {recorded["commit"] for recorded in result.provenances if isinstance(recorded.get("commit"), str)}
     if others := sorted(commits - {str(commit)}):
         notes.append(f"{result.folder}: runs record commit {', '.join(others)}, but the source is at commit {commit}.")
-    places = {str(path.resolve()) for path in (result.folder, source, Path.home())} - {"/"}
+    places = {bytes(path.resolve()) for path in (result.folder, source, Path.home())} - {b"/"}
+    logs = {record.path: content(record.path) for record in result.records}
     notes += [
         f"{file}: contains a path of this machine, which readers of the package will see."
-        for file in result.files_with(places)
+        for file, raw in (logs | result.contents).items()
+        if any(place in raw for place in places)
     ]
     if result.score.reason:
         notes.append(f"{result.folder}: no score: {result.score.reason}.")

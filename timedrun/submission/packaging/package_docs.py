@@ -12,8 +12,7 @@ from mlevents import keys
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, rulesets_of
 from mlevents.terminal_escape import printable
 from timedrun.storage.source_copies import SOURCE
-from timedrun.submission.packaging.command_files import run_file
-from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
+from timedrun.submission.packaging.package_scripts import IMPLEMENTATION, run_file
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder
 
 OF_ITS_MODEL = (
@@ -24,14 +23,13 @@ OF_ITS_MODEL = (
 TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
 
 
-def package_readme(
-    submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, provenance: Mapping[str, Any]
-) -> str:
+def package_readme(sets: Sequence[ResultFolder], rules: Ruleset, provenance: Mapping[str, Any]) -> str:
+    submitter = sets[0].submitter
     benchmarks = list(dict.fromkeys(runs.benchmark for runs in sets))
     benchmark = " and ".join(benchmarks)
     data = " and ".join(dict.fromkeys(runs.score.dataset for runs in sets))
     division = " and ".join(dict.fromkeys(runs.score.division for runs in sets))
-    if demonstration:
+    if sets[0].score.demonstration:
         title = f"# Demonstration of {benchmark} on {data}, by {submitter}"
         kind = (
             f"This is a demonstration. It has the layout of an MLPerf Training package, but was trained on {data} to "
@@ -190,14 +188,13 @@ def _retired(benchmark: str) -> str:
 
 
 def _left_out(sets: Sequence[ResultFolder]) -> str:
-    lines = [
+    return "".join(
         f"- {runs.system}: {len(runs.left_out)} more runs were made than a submission of {runs.benchmark} contains. As "
         "the rules require, this package holds the window of consecutive runs with the median score; not included: "
-        f"{', '.join(runs.left_out)}."
+        f"{', '.join(runs.left_out)}.\n"
         for runs in sets
         if runs.left_out
-    ]
-    return "".join(f"{line}\n" for line in lines)
+    )
 
 
 def _announced(sets: Sequence[ResultFolder]) -> str:

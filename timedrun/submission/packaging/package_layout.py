@@ -20,11 +20,10 @@ from timedrun.storage.benchmark_folders import nearby, package_places, put_here_
 from timedrun.storage.method_sources import OWN_METHODS, digest_of, named_files, source_file, source_root
 from timedrun.storage.method_sources import source_files as source_files_of
 from timedrun.storage.source_copies import SOURCE
-from timedrun.submission.packaging import command_files, package_docs, package_scripts
-from timedrun.submission.packaging.archive import digests
+from timedrun.submission.packaging import package_docs, package_scripts
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import ResultFolder
-from timedrun.submission.packaging.safe_files import PackageError, content, copy, refuse_colliding, refuse_name, write
+from timedrun.submission.packaging.safe_files import PackageError, content, copy, digests, refuse_name, write
 
 FOLDERS = ("timedrun", "logging", "mlevents", "judging", "scripts")
 """Folders that every benchmark needs; those of `logging` are at the top if timedrun was installed from a wheel."""
@@ -35,13 +34,12 @@ FOR_THE_REPOSITORY = ("scripts/build_image.sh", "scripts/demo.sh", "scripts/test
 """Scripts that need files no package has: the Dockerfile, other benchmarks, the tests."""
 
 
-def write_tree(
-    folder: Path, submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, source: Path
-) -> list[str]:
+def write_tree(folder: Path, sets: Sequence[ResultFolder], rules: Ruleset, source: Path) -> list[str]:
     """Write everything but the manifest; return notes for the submitter. Raise PackageError if a file cannot enter a
     package, or was changed after it was read."""
     made_from = provenance(source)
     notes: list[str] = []
+    tracked = {*_listed(source)}
     for benchmark in dict.fromkeys(result_set.benchmark for result_set in sets):
         implementations = folder / "benchmarks" / benchmark / "implementations"
         of_benchmark = [result_set for result_set in sets if result_set.benchmark == benchmark]
@@ -50,7 +48,6 @@ def write_tree(
             files |= source_files(source, name)
         for result in of_benchmark:
             files |= method_files(result, files)
-        refuse_colliding(files)
         for place, file in files.items():
             refuse_name(place, file)
             copy(file, implementations / IMPLEMENTATION / place)
@@ -61,7 +58,8 @@ def write_tree(
                 copy(record.path, results / record.path.name, sha256=record.sha256)
             for file in result.power:
                 copy(file, results / file.relative_to(result.folder))
-        if added := uncommitted(source, files):
+        added = sorted(place for place, file in files.items() if file == source / place and place not in tracked)
+        if tracked and added:
             notes.append(f"{source}: packaged, although git does not track them: {', '.join(added)}.")
     if (source / "LICENSE").is_file():
         copy(source / "LICENSE", folder / "LICENSE")
@@ -71,7 +69,7 @@ def write_tree(
         description = folder / "systems" / f"{result_set.system}.json"
         if not description.exists():  # shared by the benchmarks of one system
             _json(description, result_set.description)
-    _text(folder / "README.md", package_docs.package_readme(submitter, sets, rules, demonstration, made_from))
+    _text(folder / "README.md", package_docs.package_readme(sets, rules, made_from))
     return list(dict.fromkeys(notes))
 
 
@@ -91,20 +89,14 @@ def _write_system(folder: Path, result: ResultFolder, source: Path, made_from: M
             write(folder / "runs" / run.side.name / file.name, result.contents[file])
     for name, raw in result.source.items():
         write(folder / SOURCE / name, raw)
-    if result.is_command:
-        _text(folder / command_files.RUN_FILE, command_files.run_file(result.configs[0]))
+    for name, text in package_scripts.scripts(result, source, environment.decode(errors="replace")).items():
+        _text(folder / name, text)
     _text(folder / "README.md", package_docs.system_readme(result, made_from))
-    installed = environment.decode(errors="replace")
-    _text(folder / "setup.sh", package_scripts.setup_script(source, installed, all_of_it=result.is_command))
-    _text(folder / "constraints.txt", package_scripts.constraints(installed))
-    _text(folder / "init_datasets.sh", package_scripts.datasets_script(result))
-    _text(folder / "run_and_time.sh", package_scripts.run_script(result))
     _json(folder / f"{result.system}_{IMPLEMENTATION}.json", package_docs.implementation_description(result, made_from))
 
 
 def write_manifest(
     folder: Path,
-    submitter: str,
     sets: Sequence[ResultFolder],
     rules: Ruleset,
     source: Path,
@@ -119,7 +111,7 @@ def write_manifest(
     _json(
         manifest,
         {
-            "submitter": submitter,
+            "submitter": sets[0].submitter,
             "demonstration": sets[0].score.demonstration,
             "verified": False,
             "notice": NOTICE,
@@ -214,23 +206,15 @@ def method_files(result: ResultFolder, others: Mapping[str, Path]) -> dict[str, 
     return files
 
 
-def uncommitted(source: Path, files: Mapping[str, Path]) -> list[str]:
-    """Return the `files` below `source` that git does not track, by their path in the package, sorted; none outside of
-    git."""
-    tracked = _listed(source)
-    ours = {place for place, file in files.items() if file == source / place}
-    return sorted(ours.difference(tracked)) if tracked else []
-
-
 def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
     names = _listed(root, "--", *folders, *files)
-    # git lists no code of a tree that was never committed: take all files.
-    if not any(name.endswith(".py") for name in names):
-        names = [name for folder in folders for name in _walk(root, folder)]
-        names += [name for name in files if (root / name).is_file()]
-    else:
+    if any(name.endswith(".py") for name in names):
         others = _listed(root, "--others", "--exclude-standard", "--", *folders)
         names += [name for name in others if name.endswith(".py")]
+    else:  # git lists no code of a tree that was never committed: take all files
+        paths = [path for folder in folders for path in (root / folder, *(root / folder).rglob("*"))]
+        names = [path.relative_to(root).as_posix() for path in paths if path.is_symlink() or not path.is_dir()]
+        names += [name for name in files if (root / name).is_file()]
     for name in names:
         hidden = any(part.startswith(".") or part == "__pycache__" for part in name.split("/"))
         left_out = hidden or name in FOR_THE_REPOSITORY or name.endswith((".pyc", ".draft"))
@@ -240,15 +224,6 @@ def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iter
 
 def _listed(root: Path, *arguments: str) -> list[str]:
     return [name for name in (git(root, "ls-files", "-z", *arguments) or "").split("\0") if name]
-
-
-def _walk(root: Path, folder: str) -> Iterator[str]:
-    if (root / folder).is_symlink():
-        yield folder
-    for parent, folders, names in os.walk(root / folder):
-        links = [name for name in folders if Path(parent, name).is_symlink()]  # not followed, but listed to be refused
-        for name in (*names, *links):
-            yield (Path(parent) / name).relative_to(root).as_posix()
 
 
 def _import_root(source: Path, benchmark: str) -> Path:

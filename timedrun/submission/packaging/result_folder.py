@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,9 +18,9 @@ from mlevents import keys
 from mlevents.record import RunRecord, natural, read, result_files
 from mlevents.summary import SHARED, summarize
 from timedrun.benchmark import find
+from timedrun.storage import source_copies
 from timedrun.storage.method_sources import own_methods
 from timedrun.submission.packaging import safe_files
-from timedrun.submission.packaging.command_files import recorded_source
 from timedrun.submission.packaging.described_system import agreed_description, differences, json_object
 from timedrun.submission.packaging.safe_files import PackageError, content, require_plain, safe_name
 
@@ -105,12 +105,6 @@ class ResultFolder:
         values = [NONE_RECORDED if value in (None, "", {}) else value for value in given]
         return [json.loads(text) for text in dict.fromkeys(json.dumps(value, sort_keys=True) for value in values)]
 
-    def files_with(self, words: Iterable[str]) -> list[Path]:
-        """Return the files to be packaged that contain one of `words`, such as paths of this machine."""
-        sought = [word.encode() for word in words]
-        logs = {record.path: content(record.path) for record in self.records}
-        return [path for path, raw in (logs | self.contents).items() if any(word in raw for word in sought)]
-
 
 def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
     """Read the set in `folder`: logs and the files of each run. Raise PackageError if a file is missing or unsafe, or
@@ -173,6 +167,26 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
         if len(opened.recorded(key)) > 1:
             opened.notes.append(f"{folder}: the runs recorded different {text}; see each run's provenance.json.")
     return opened
+
+
+def recorded_source(
+    records: Sequence[RunRecord], paths: Sequence[ResultPaths], configs: Sequence[Mapping[str, Any]]
+) -> dict[str, bytes]:
+    """Return the source of the command of a set. Raise PackageError unless each run has the copies that it recorded,
+    and all have the same."""
+    sources = []
+    for record, run, config in zip(records, paths, configs, strict=True):
+        if type(config.get("seed")) is not int or config.get("command") != record.value(keys.COMMAND):
+            raise PackageError(f"{run.config}: not the settings of the command in {run.log.name}; restore it.")
+        sources.append(source_copies.copies_in(run.side, content))
+        if record.value(keys.SOURCE_SHA256) != source_copies.digest(sources[-1]):
+            raise PackageError(
+                f"{run.side / source_copies.SOURCE}: not what the run recorded as the source of its command, so nothing"
+                " shows what ran. Restore it, or run again."
+            )
+        if sources[-1] != sources[0]:
+            raise PackageError(f"{run.log}: the source of its command is not that of {paths[0].log}; run again.")
+    return sources[0]
 
 
 def _read(file: Path) -> RunRecord:

@@ -1,17 +1,13 @@
-"""Safe copies of files into a package: regular files with portable names and bounded size."""
+"""Files of a package: safe copies, of regular files with portable names and bounded size, and their digests."""
 
 import hashlib
 import os
 import re
 import stat
-import unicodedata
-from collections.abc import Iterable
 from pathlib import Path
 
 from judging.ground.errors import TimedrunError
-
-LARGEST_FILE = 50 * 2**20
-"""Bytes; MLCommons' repository checker refuses larger files."""
+from mlevents.package_checker.files import LARGEST_FILE
 
 _KINDS = {"l": "a symbolic link", "d": "a folder", "p": "a named pipe"}
 """Kinds of files by the first character of `ls -l`."""
@@ -59,14 +55,6 @@ def refuse_strange_entries(folder: Path) -> None:
                 raise PackageError(f"{entry}: {_kind(mode)}; a set may contain only files and folders. Remove it.")
 
 
-def refuse_colliding(places: Iterable[str]) -> None:
-    """Raise PackageError if two paths differ only in case or Unicode form: some file systems treat them as one."""
-    seen: dict[str, str] = {}
-    for place in places:
-        if (other := seen.setdefault(unicodedata.normalize("NFC", place).casefold(), place)) != place:
-            raise PackageError(f"{other} and {place} are one file on file systems that ignore case; rename one.")
-
-
 def require_plain(path: Path) -> None:
     """Raise PackageError if `path` is not a regular file or larger than `LARGEST_FILE`."""
     status = path.lstat()
@@ -82,13 +70,7 @@ def require_plain(path: Path) -> None:
 def content(path: Path) -> bytes:
     """Return the bytes of the regular file `path`; raise PackageError as `require_plain`."""
     require_plain(path)
-    # Neither follow a link nor block on a pipe that replaced the file after the check.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        raw = file.read(LARGEST_FILE + 1)
-    if len(raw) > LARGEST_FILE:
-        raise PackageError(f"{path}: still being written; package it after the run has ended.")
-    return raw
+    return path.read_bytes()
 
 
 def copy(path: Path, to: Path, *, sha256: str | None = None) -> None:
@@ -108,6 +90,19 @@ def write(to: Path, raw: bytes) -> None:
         if to.suffix == ".sh":
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             os.fchmod(file.fileno(), mode | (mode & 0o444) >> 2)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below `folder` by its path, sorted; "" for a symbolic link, which is not
+    read."""
+    sums = {}
+    for file in folder.rglob("*"):
+        if file.is_symlink():
+            sums[file.relative_to(folder).as_posix()] = ""
+        elif file.is_file():
+            with open(file, "rb") as stream:
+                sums[file.relative_to(folder).as_posix()] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return dict(sorted(sums.items()))
 
 
 def _kind(mode: int) -> str:

@@ -143,33 +143,27 @@ def compare_runs(
         rest: runs that were not to be repeated; they add to the spread of the set.
         given: "threads" and "ranks" that replaced those of the original.
     """
-    unit = ""
+    old = [summarize(read(original.log)) for original, _, _ in results]
+    known_rules = (rules_of(run.benchmark or "", scored_ruleset(run.benchmark or "", run), [run])[0] for run in old)
+    unit = next((rules.unit for rules in known_rules if rules), "")
     runs: list[Repeat] = []
     differs: dict[str, dict[str, list[Any]]] = {"hardware": {}, "versions": {}, "origin": {}}
-    not_repeated = [run_result(summarize(read(original.log))) for original in rest]
-    points = [result.progress for result in not_repeated if result.reached and result.progress is not None]
-    intervals: list[float] = []
-    for original, again, problem in results:
-        old = summarize(read(original.log))
-        rules, _ = rules_of(old.benchmark or "", scored_ruleset(old.benchmark or "", old), [old])
-        unit = unit or (rules.unit if rules else "")
-        intervals.append(_interval(old))
-        then = run_result(old)
-        repeat = Repeat(number=original.number, seed=old.seed, original=then, problem=problem)
+    for then, (original, again, problem) in zip(old, results, strict=True):
+        repeat = Repeat(number=original.number, seed=then.seed, original=run_result(then), problem=problem)
         if not problem:
-            new = summarize(read(again.log))
-            course, words = compared_courses(old, new, unit)
-            repeat = replace(repeat, again=run_result(new), course=course, words=words)
+            now = summarize(read(again.log))
+            course, words = compared_courses(then, now, unit)
+            repeat = replace(repeat, again=run_result(now), course=course, words=words)
             for kind, names in differences(original, again).items():
                 differs[kind] |= names
             recorded = {"hardware": original.system.is_file(), "versions": original.file("environment.txt") is not None}
             for kind in (kind for kind, there in recorded.items() if not there):  # it counts as different
                 differs[kind]["description"] = [None, "known"]
-            if old.config_digest != new.config_digest:  # same file: this source has other settings
-                differs["origin"].setdefault("config_digest", [old.config_digest, new.config_digest])
-        if then.progress is not None and then.reached:
-            points.append(then.progress)
+            if then.config_digest != now.config_digest:  # same file: this source has other settings
+                differs["origin"].setdefault("config_digest", [then.config_digest, now.config_digest])
         runs.append(repeat)
+    originals = [run_result(summarize(read(original.log))) for original in rest] + [run.original for run in runs]
+    points = [result.progress for result in originals if result.reached and result.progress is not None]
     failures = [f"run {run.number} could not be repeated: {run.problem}" for run in runs if run.problem]
     done = [(run, run.original, run.again) for run in runs if run.again]
     other = [
@@ -180,16 +174,13 @@ def compare_runs(
         if then.reached != now.reached
     ]
     failures += other
-    quality: Agreement = "differs" if other else "equal" if done else "unknown"
     finished = [(then, now) for _, then, now in done if then.reached and now.reached]
     steps = [(then.progress, now.progress) for then, now in finished]
     known = [(a, b) for a, b in steps if a is not None and b is not None]
-    to_target: Agreement = "unknown"
-    if known and all(a == b for a, b in known):
-        to_target = "equal"
-    elif known:
+    to_target: Agreement = "equal" if known else "unknown"
+    if any(a != b for a, b in known):
         now_points = [b for _, b in known]
-        to_target = "within the spread" if within_spread(points, now_points, min(intervals, default=0.0)) else "differs"
+        to_target = "within the spread" if within_spread(points, now_points, min(map(_interval, old))) else "differs"
         if to_target == "differs":
             failures.append(
                 f"{unit or 'samples'} to target differ: mean {fmean(points):,.1f} of {len(points)} original runs, "
@@ -211,7 +202,7 @@ def compare_runs(
         name=name,
         unit=unit,
         runs=tuple(runs),
-        quality=quality,
+        quality=("differs" if other else "equal") if done else "unknown",
         to_target=to_target,
         courses_equal=len(equal),
         time=time,

@@ -160,7 +160,10 @@ def compared(
             figures += _figures(own, claim, others, absent)
     for claim in claims:
         if not any(claim.names(own.submitter, own.system, own.benchmark) for own in scores):
-            figures += _not_found(claim, absent)
+            why = "claimed, but there is no log of that system and benchmark"
+            for what, text in {"score": claim.minutes, "quality": claim.quality, claim.ratio_name: claim.ratio}.items():
+                if text is not None:
+                    figures.append(_figure(None, claim, what, None, text, why, absent))
     return figures
 
 
@@ -221,7 +224,7 @@ def _score_figure(own: Score, claim: Claim | None) -> Figure:
 
 
 def _figure(
-    own: Score,
+    own: Score | None,
     claim: Claim | None,
     what: str,
     value: float | None,
@@ -229,9 +232,12 @@ def _figure(
     why: str,
     verdict: ClaimStatus | None = None,
 ) -> Figure:
-    """Compare `value` with `claimed`, unless the `verdict` is given; `why` explains a missing value or the verdict."""
+    """Compare `value` with `claimed`, unless the `verdict` is given; `why` explains a missing value or the verdict. A
+    claim without logs has no set `own`."""
     status: ClaimStatus
-    failed = "; ".join(f"{name} {words}" for name, words in own.failures.items()) if what != "quality" else ""
+    of = own or claim
+    assert of is not None
+    notes = [claim.note] if own and claim else []
     if verdict is not None:
         status, words = verdict, why
     elif value is None:
@@ -239,41 +245,23 @@ def _figure(
     elif claimed is None:
         status, words = "not claimed", "not claimed"
     else:
-        status, words = agreement(value, claimed, f"{own.system} {own.benchmark}: {what}")
+        status, words = agreement(value, claimed, f"{of.system} {of.benchmark}: {what}")
+    if own and what != "quality" and status == "differs":
+        notes.append("; ".join(f"{name} {words}" for name, words in own.failures.items()))
     return Figure(
-        submitter=own.submitter,
-        system=own.system,
-        benchmark=own.benchmark,
+        submitter=of.submitter or "any",
+        system=of.system,
+        benchmark=of.benchmark,
         what=what,
         verdict=status,
         recomputed=value,
         claimed=claimed,
         words=words,
         source=claim.source if claim else "",
-        note="; ".join(filter(None, [claim.note if claim else "", failed if status == "differs" else ""])),
+        note="; ".join(filter(None, notes)),
         round=claim.round if claim else "",
-        demonstration=own.demonstration,
+        demonstration=own is not None and own.demonstration,
     )
-
-
-def _not_found(claim: Claim, absent: ClaimStatus) -> list[Figure]:
-    named = {"score": claim.minutes, "quality": claim.quality, claim.ratio_name: claim.ratio}
-    return [
-        Figure(
-            submitter=claim.submitter or "any",
-            system=claim.system,
-            benchmark=claim.benchmark,
-            what=what,
-            verdict=absent,
-            recomputed=None,
-            claimed=claimed,
-            words="claimed, but there is no log of that system and benchmark",
-            source=claim.source,
-            round=claim.round,
-        )
-        for what, claimed in named.items()
-        if claimed is not None
-    ]
 
 
 def _row(figure: Figure) -> list[str]:

@@ -47,8 +47,7 @@ def judged(old: list[RecordedRun], new: Sequence[RecordedRun | None]) -> SetVerd
 def test_equal_runs_on_the_same_machine_are_reproduced(make_runs):
     old = make_runs("old", (10, 11, 12), [SHORT] * 3)
     verdict = judged(old, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
-    assert verdict.reproduced
-    assert verdict.same_machine
+    assert verdict.reproduced and verdict.same_machine
     assert (verdict.quality, verdict.to_target, verdict.courses_equal) == ("equal", "equal", 3)
     assert verdict.quality_sentence == (
         "Quality: reproduced, 3 of 3 runs reach the target (epochs to target equal; 3 with equal quality at every"
@@ -63,8 +62,7 @@ def test_equal_runs_on_the_same_machine_are_reproduced(make_runs):
 def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_interval(make_runs):
     old = make_runs("old", (10, 11, 12), [SHORT] * 3)
     verdict = judged(old, make_runs("new", (13.1, 14.2, 16.0), [SHORT] * 3, processor="two"))
-    assert verdict.reproduced
-    assert verdict.time is not None
+    assert verdict.reproduced and verdict.time is not None
     expected = statistics.geometric_mean((1.31, 14.2 / 11, 16 / 12))
     assert 1 / verdict.time.value == pytest.approx(expected, rel=1e-3)
     assert f"{expected:.2f}x slower [" in verdict.time_sentence
@@ -101,31 +99,19 @@ def test_slower_times_on_the_same_machine_are_named_and_do_not_decide(make_runs)
     assert verdict.reproduced and "other hardware (description)" in verdict.time_sentence
 
 
-def test_one_quality_that_is_not_reproduced_is_named(make_runs):
-    edited = make_runs("old", (10, 11, 12), [SHORT, (0.3, 0.65, 0.761), SHORT])
-    verdict = judged(edited, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
-    assert not verdict.reproduced
-    assert verdict.failures == (
+def test_a_run_that_is_not_reproduced_is_named_with_its_reason(make_runs):
+    old, new = make_runs("old", (10, 11, 12), [SHORT] * 3), make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3)
+    edited = make_runs("edited", (10, 11, 12), [SHORT, (0.3, 0.65, 0.761), SHORT])
+    assert judged(edited, new).failures == (
         "the logged quality of run 1 is not reproduced, although that of 2 others is, to every digit (quality"
         " differs from epoch 2 on: originally 0.65000 at epoch 2, now 0.60000 at epoch 2)",
     )
-
-
-def test_a_target_that_is_not_reached_again_is_named_with_its_quality(make_runs):
-    old = make_runs("old", (10, 11), [SHORT] * 2)
-    new = [*make_runs("new", (10,), [SHORT]), *make_runs("worse", (10,), [(0.3, 0.6, 0.7)], processor="two")]
-    verdict = judged(old, new)
-    assert not verdict.reproduced
-    assert verdict.quality == "differs"
+    worse = make_runs("worse", (10,), [(0.3, 0.6, 0.7)], processor="two")
+    verdict = judged(old[:2], [new[0], *worse])
+    assert verdict.quality == "differs" and not verdict.reproduced
     assert "1 did not reach its target now, but reached it originally (quality 0.70000, 0.76100)" in verdict.sentence
-
-
-def test_a_run_that_fails_is_named_and_the_others_are_judged(make_runs):
-    old = make_runs("old", (10, 11, 12), [SHORT] * 3)
-    verdict = judged(old, [*make_runs("new", (10, 11), [SHORT] * 2), None])
-    assert not verdict.reproduced
-    assert verdict.courses_equal == 2
-    assert verdict.time is not None
+    verdict = judged(old, [*new[:2], None])
+    assert verdict.courses_equal == 2 and verdict.time is not None and not verdict.reproduced
     assert "run 2 could not be repeated: the run ended with exit code 1" in verdict.sentence
     assert "(2 of 3 runs repeated)" in verdict.sentence
     assert judged(old, [None] * 3).sentence.startswith("Quality: not reproduced: run 0 could not be repeated")

@@ -1,8 +1,8 @@
 """Claims, with the precision of their digits, and comparison of recomputed scores with them."""
 
-import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from judging.pages.score_table import NOTICE
 from judging.scoring.score import score
+from timedrun.submission.packaging.safe_files import digests
 from timedrun.submission.reproduction.claims import Claim, ClaimError, decimals, packages, read_claims
 from timedrun.submission.reproduction.reproduce import agreement, reproduce
 
@@ -81,39 +82,21 @@ def test_a_manifest_with_invalid_scores_is_refused(tmp_path, scores):
 
 
 CLAIMS = Path(__file__).parents[4] / "results" / "published" / "mosaicml.json"
-WriteRun = Callable[..., Path]
 
 
 @pytest.fixture
-def make_logs(write_run: WriteRun) -> Callable[..., None]:
-    """Writes the logs of a set of runs of so many minutes each."""
-
-    def make(folder: Path, times: tuple[float, ...], platform: str) -> None:
-        for number, minutes in enumerate(times):
-            write_run(folder, number, minutes=minutes, platform=platform)
-
-    return make
-
-
-@pytest.fixture
-def round_folder(tmp_path: Path, make_logs: Callable[..., None]) -> Path:
+def round_folder(tmp_path: Path, write_set: Callable[..., Path]) -> Path:
     """Two systems of one submitter in the layout of a round: 12 and 3 minutes."""
     for system, times in {"slow": (10, 11, 12, 13, 14), "fast": (2, 2.9, 3, 3.1, 4)}.items():
-        make_logs(tmp_path / "Example" / "results" / system / "resnet", times, system)
+        write_set(tmp_path / "Example" / "results" / system / "resnet", times, platform=system)
     (tmp_path / "Example" / "README.md").write_text("as it was packaged")
     return tmp_path
 
 
-def make_manifest(folder: Path) -> Path:
+def make_manifest(folder: Path) -> None:
     """What a package says of itself, written for the logs in `folder` as they are."""
-    files = {
-        file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in folder.rglob("*")
-        if file.is_file()
-    }
-    path = folder / "manifest.json"
-    path.write_text(json.dumps({"scores": [asdict(one) for one in score([folder])], "files": files}))
-    return path
+    values = {"scores": [asdict(one) for one in score([folder])], "files": digests(folder)}
+    written(folder, values, "manifest.json")
 
 
 @pytest.mark.parametrize(
@@ -171,10 +154,10 @@ def test_every_claim_and_unclaimed_score_has_a_figure(round_folder):
     assert not nothing.reproduced and "Nothing compared: no claim is about the logs here." in nothing.text
 
 
-def test_ratios_of_samples_and_speed_to_another_submitter_are_compared(round_folder, write_run):
-    for number in range(5):  # twice the epochs of Example's "fast", in four times its time
-        folder = round_folder / "Other" / "results" / "rival" / "resnet"
-        write_run(folder, number, minutes=10.0 + number, platform="rival", qualities=(0.1, 0.2, 0.3, 0.4, 0.6, 0.761))
+def test_ratios_of_samples_and_speed_to_another_submitter_are_compared(round_folder, write_set):
+    folder = round_folder / "Other" / "results" / "rival" / "resnet"
+    # twice the epochs of Example's "fast", in four times its time
+    write_set(folder, platform="rival", qualities=(0.1, 0.2, 0.3, 0.4, 0.6, 0.761))
     claims = [
         Claim(system="fast", benchmark="resnet", ratio_to=system, ratio_of=of, ratio=ratio)
         for system, of, ratio in (
@@ -204,8 +187,8 @@ def test_a_claim_of_a_package_without_its_logs_is_not_reproduced(round_folder):
     assert {figure.verdict for figure in reproduction.figures if figure.system == "slow"} == {"not found"}
 
 
-def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path, make_logs):
-    make_logs(tmp_path / "Example" / "results" / "box" / "resnet", (1.0, 2.0), "box")
+def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path, write_set):
+    write_set(tmp_path / "Example" / "results" / "box" / "resnet", (1.0, 2.0), platform="box")
     claim = Claim(system="box", benchmark="resnet", minutes="1.5", ratio_to="other", ratio="2")
     reproduction = reproduce(tmp_path, [claim])
     assert [figure.verdict for figure in reproduction.figures] == ["cannot be scored", "not here"]
@@ -214,13 +197,6 @@ def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path, make_logs):
     reproduction = reproduce(tmp_path)
     (score,) = [figure for figure in reproduction.figures if figure.what == "score"]
     assert score.verdict == "reproduced" and "no score, as claimed" in score.words and reproduction.reproduced
-
-
-def test_results_without_claims_are_scored(round_folder):
-    reproduction = reproduce(round_folder)
-    assert [figure.verdict for figure in reproduction.figures] == ["not claimed", "not claimed"]
-    assert "No claims were made" in reproduction.text
-    assert reproduction.reproduced
 
 
 def test_a_packages_claims_and_files_agree_with_its_manifest_under_any_name_of_its_folder(round_folder):
@@ -235,28 +211,20 @@ def test_a_packages_claims_and_files_agree_with_its_manifest_under_any_name_of_i
     assert "manifest's submitter is Example, the folder is copy" in reproduction.text
 
 
-def halve_times(log: Path) -> None:
-    """The log as a forger makes it: every time half as far from the first."""
-    lines = [line.partition(" ") for line in log.read_text().splitlines()]
-    records = [json.loads(text) for _, _, text in lines]
-    start = records[0]["time_ms"]
-    for record in records:
-        record["time_ms"] = start + (record["time_ms"] - start) // 2
-    log.write_text("".join(f":::MLLOG {json.dumps(record)}\n" for record in records))
-
-
 def test_forged_times_of_a_package_are_detected(round_folder):
-    make_manifest(round_folder / "Example")
-    logs = sorted((round_folder / "Example" / "results" / "slow" / "resnet").glob("result_*.txt"))
-    for log in logs:
-        halve_times(log)
-    (round_folder / "Example" / "README.md").unlink()
-    (round_folder / "Example" / "extra.txt").write_text("new")
+    folder = round_folder / "Example"
+    make_manifest(folder)
+    logs = sorted((folder / "results" / "slow" / "resnet").glob("result_*.txt"))
+    for log in logs:  # as a forger makes it: every time half as far from the first
+        times = [int(time) for time in re.findall(r'(?<="time_ms": )\d+', log.read_text())]
+        halved = (str(times[0] + (time - times[0]) // 2) for time in times)
+        log.write_text(re.sub(r'(?<="time_ms": )\d+', lambda _, halved=halved: next(halved), log.read_text()))
+    (folder / "README.md").unlink()
+    (folder / "extra.txt").write_text("new")
     reproduction = reproduce(round_folder)
     assert not reproduction.reproduced
     (slow,) = [figure for figure in reproduction.figures if (figure.system, figure.what) == ("slow", "score")]
-    assert slow.verdict == "differs"
-    assert slow.recomputed == pytest.approx(6, rel=0.05)
+    assert slow.verdict == "differs" and slow.recomputed == pytest.approx(6, rel=0.05)
     changes = {(file.change, Path(file.file).name) for file in reproduction.files}
     assert changes == {("changed", log.name) for log in logs} | {("missing", "README.md"), ("added", "extra.txt")}
     assert "Example: files that differ from manifest.json" in reproduction.text
@@ -293,8 +261,10 @@ def test_a_log_that_ends_early_is_named_where_the_score_differs(round_folder):
     assert reproduction.text.count("slow resnet, score: result_1.txt has no time to train") == 1
 
 
-def test_a_race_is_scored_once_though_its_package_holds_the_same_logs(round_folder):
-    assert len(score([round_folder])) == 2
+def test_results_without_claims_are_scored_and_a_race_once_though_its_package_holds_the_same_logs(round_folder):
+    reproduction = reproduce(round_folder)
+    assert [figure.verdict for figure in reproduction.figures] == ["not claimed", "not claimed"]
+    assert "No claims were made" in reproduction.text and reproduction.reproduced
     shutil.copytree(round_folder / "Example", round_folder / "package" / "Example")
     assert len(score([round_folder])) == 4  # not a race
     (round_folder / "race.json").touch()
