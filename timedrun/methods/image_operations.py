@@ -13,7 +13,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from timedrun.methods.method import Rule
+
 Values = NDArray[np.float64]
+SEVERITY = Rule(lambda value: 0.1 <= value <= 10, "0.1 to 10")
 OperationSet = Literal["all", "safe", "original"]
 """all: 13 operations; color, contrast, brightness and sharpness by a factor that is as likely above 1, up to the
 severity, as below. original: the same 13, with factors of 0.1 to 1.9 as AugMix's authors drew them. safe: without the

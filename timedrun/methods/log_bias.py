@@ -67,6 +67,7 @@ def linear_log_constant_bias(model: nn.Module, classes: int = 0) -> str | None:
 
 class _LogBiasHooks(Hooks):
     saved = ("change",)
+    done = "{hooks.change}"
     change = ""  # made by the first batch
     _network: nn.Module | None = None
 
@@ -88,9 +89,6 @@ class _LogBiasHooks(Hooks):
                 "log_bias, and call linear_log_constant_bias on its classifier"
             )
         return inputs, targets
-
-    def effect(self) -> str | None:
-        return self.change or None
 
 
 class LogBias(Method, name="log_bias", hooks=_LogBiasHooks):

@@ -4,8 +4,9 @@ import itertools
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, is_dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import is_dataclass
 from typing import Any, Generic, Self, TypeVar
 
 import torch
@@ -16,26 +17,6 @@ BatchT = TypeVar("BatchT")
 
 STEPS_AHEAD = 2
 """Batches that `StepBatches` keeps ready for a GPU: the one after the next hides a step that takes long to make."""
-
-
-@dataclass
-class _Buffer(Generic[BatchT]):
-    """State shared by thread and consumer. The thread holds no reference to the consumer, so dropping it can end it."""
-
-    depth: int
-    ready: deque[tuple[BatchT, torch.cuda.Event | None]] = field(default_factory=deque)
-    error: BaseException | None = None
-    ended: bool = False
-    """True if nothing will be added."""
-    closing: bool = False
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def close(self) -> None:
-        """Ask the thread to end, and release ready batches."""
-        with self.changed:
-            self.closing = True
-            self.ready.clear()
-            self.changed.notify_all()
 
 
 class Prefetched(Generic[LoadedT, BatchT]):
@@ -55,14 +36,15 @@ class Prefetched(Generic[LoadedT, BatchT]):
                 CUDA stream of its own.
         """
         self._batches, self._place, self._device = batches, place, device
-        self._thread: threading.Thread | None = None
+        self._ahead: deque[Future[tuple[BatchT, torch.cuda.Event | None]]] = deque()
+        self._thread: ThreadPoolExecutor | None = None
         if depth > 0:
-            self._buffer: _Buffer[BatchT] = _Buffer(depth)
-            self._thread = threading.Thread(
-                target=_fill, args=(self._buffer, batches, place, device), name="prefetch", daemon=True
-            )
-            weakref.finalize(self, self._buffer.close)
-            self._thread.start()
+            self._thread = ThreadPoolExecutor(1)
+            self._placed = _placed(
+                batches, place, device
+            )  # without a reference to this object, so that it can be dropped
+            weakref.finalize(self, self._thread.shutdown, wait=False, cancel_futures=True)
+            self._ahead.extend(self._thread.submit(next, self._placed) for _ in range(depth))
 
     def __iter__(self) -> Self:
         return self
@@ -70,16 +52,13 @@ class Prefetched(Generic[LoadedT, BatchT]):
     def __next__(self) -> BatchT:
         if self._thread is None:
             return self._place(next(self._batches))
-        buffer = self._buffer
-        with buffer.changed:
-            buffer.changed.wait_for(lambda: buffer.ready or buffer.ended or buffer.closing)
-            if not buffer.ready:
-                error, buffer.error = buffer.error, None
-                if error is not None:
-                    raise error
-                raise StopIteration
-            batch, copied = buffer.ready.popleft()
-            buffer.changed.notify_all()
+        if not self._ahead:
+            raise StopIteration
+        if (error := self._ahead[0].exception()) is not None:
+            self.close()
+            raise error
+        batch, copied = self._ahead.popleft().result()
+        self._ahead.append(self._thread.submit(next, self._placed))
         if copied is not None:
             stream = torch.cuda.current_stream(self._device)
             stream.wait_event(copied)
@@ -90,11 +69,11 @@ class Prefetched(Generic[LoadedT, BatchT]):
 
     def close(self) -> None:
         """End the thread, after the batch that it is loading. A second call has no effect."""
-        if self._thread is None:
-            _close(self._batches)
-        else:
-            self._buffer.close()
-            self._thread.join()
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+            self._ahead.clear()
+            self._placed.close()
+        _close(self._batches)
 
 
 class StepBatches(Generic[BatchT]):
@@ -139,49 +118,26 @@ class StepBatches(Generic[BatchT]):
             ahead.close()
 
 
-def _fill(
-    buffer: _Buffer[BatchT], batches: Iterator[LoadedT], place: Callable[[LoadedT], BatchT], device: torch.device
-) -> None:
-    error: BaseException | None = None
+def _placed(
+    batches: Iterator[LoadedT], place: Callable[[LoadedT], BatchT], device: torch.device
+) -> Generator[tuple[BatchT, torch.cuda.Event | None]]:
+    """Yield each batch with the event after its copies, from a thread that has its own stream; end at an error."""
+    threading.current_thread().name = "prefetch"
+
+    def placed(loaded: LoadedT) -> tuple[BatchT, torch.cuda.Event | None]:
+        batch = place(loaded)
+        copied = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        if copied is not None:
+            copied.record()
+        return batch, copied
+
     try:
         if device.type == "cuda":
             torch.cuda.set_device(device)
             torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]  # of this thread
-        _fill_until_closed(buffer, batches, place, device)
-    except BaseException as caught:
-        error = caught
-    try:
-        _close(batches)  # in this thread: a generator cannot be closed while another thread runs it
-    except BaseException as caught:
-        error = error or caught
-    with buffer.changed:
-        buffer.error = error
-        buffer.ended = True
-        buffer.changed.notify_all()
-
-
-def _fill_until_closed(
-    buffer: _Buffer[BatchT], batches: Iterator[LoadedT], place: Callable[[LoadedT], BatchT], device: torch.device
-) -> None:
-    ended = object()
-    while True:
-        with buffer.changed:
-            buffer.changed.wait_for(lambda: len(buffer.ready) < buffer.depth or buffer.closing)
-            if buffer.closing:
-                return
-        loaded: Any = next(batches, ended)
-        if loaded is ended:
-            return
-        batch = place(loaded)
-        copied = None
-        if device.type == "cuda":
-            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            copied.record()
-        with buffer.changed:
-            if not buffer.closing:
-                buffer.ready.append((batch, copied))
-                buffer.changed.notify_all()
-        del loaded, batch  # otherwise one more batch would be held while waiting
+        yield from map(placed, batches)  # which holds no batch between two of them
+    finally:
+        _close(batches)
 
 
 def _tensors(batch: Any) -> Iterable[Tensor]:
