@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Count, Method, Rule, hooked, left_out
+from timedrun.methods.method import Count, Method, Rule, hooked, left_out, replace_layers
 
 RANK = Rule(lambda value: value > 0 and (value <= 1 or not value % 1), "a fraction up to 1 or a whole number")
 
@@ -95,10 +95,7 @@ class Factorize(Method, name="factorize"):
             if (rank := self._rank(layer)) and all(holders[own] == 1 for own in layer.parameters())  # ties stay
         }
         pairs = {layer: _factorized(layer, rank) for layer, rank in ranks.items()}  # a layer used twice stays one
-        for parent in layers:
-            for name, child in parent._modules.items():
-                if child in pairs:
-                    setattr(parent, name, pairs[child])
+        replace_layers(model, pairs)
         if not pairs:
             raise self.no_effect(
                 f"found no plain layer with {self.min_channels} channels or {self.min_features} features that it would "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
@@ -292,6 +292,14 @@ def left_out(layers: Iterable[nn.Module]) -> str:
     kinds = Counter(f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers)
     counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
     return f"; left as they were: {counts}" if counts else ""
+
+
+def replace_layers(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> None:
+    """Put each layer of `new` in every place of `model` that holds its key."""
+    for parent in list(model.modules()):
+        for name, child in parent._modules.items():  # named_children() hides the second of two uses
+            if child is not None and child in new:
+                setattr(parent, name, new[child])
 
 
 def hooked(layer: nn.Module) -> bool:
