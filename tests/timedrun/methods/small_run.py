@@ -17,7 +17,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "gyro_dropout": {"sigma": 6, "tau": 2},
     "ghost_batch_norm": {"ghost_batch": 2},
     "squeeze_excite": {"min_channels": 4, "latent_channels": 0.25},
-    "stochastic_depth": {"kind": "block", "rate": 0.5},
+    "stochastic_depth": {"kind": "block", "rate": 0.9},
     "ema": {"half_life": 2, "update_interval": 2},
     "layer_freezing": {"start": 0.2, "level": 0.5},
     "sam": {"interval": 2},

@@ -27,16 +27,6 @@ def test_a_thousand_outputs_start_at_minus_6_9078_and_binary_cross_entropy_near_
     assert loss.item() == pytest.approx(math.log(1000) + 1, abs=0.01)  # without it: 1000 ln 2 = 693
 
 
-@pytest.mark.parametrize("outputs", [2, 3], ids=["a wider hidden layer", "a hidden layer as wide"])
-def test_only_the_last_layer_is_set(outputs):
-    hidden, last = nn.Linear(2, 3), nn.Linear(3, outputs)
-    before = hidden.bias.detach().clone()
-    words = LogBias().model(nn.Sequential(hidden, nn.ReLU(), last, nn.Dropout()))[1]
-    assert words == f"bias of 2 set to -ln({outputs})"
-    assert torch.equal(hidden.bias, before)
-    assert torch.allclose(last.bias, torch.tensor(-math.log(outputs)))
-
-
 class HeadFirst(nn.Module):
     """A network that registers its head before its body, which ends in `width` units."""
 

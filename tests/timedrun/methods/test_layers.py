@@ -131,15 +131,6 @@ def test_ranks_that_save_nothing_leave_the_layer():
     assert rank_of(0.9, 64, 64, taps=9) == 57 and rank_of(0.9, 64, 64) == 0  # 57 (64 * 9 + 64) < 64 * 9 * 64
 
 
-def test_a_layer_used_twice_stays_one_and_unsuitable_ones_are_left():
-    shared, grouped = nn.Linear(300, 300), nn.Conv2d(256, 256, 1, groups=2)
-    speed = stack(Factorize())
-    model = speed.model(nn.Sequential(shared, shared, grouped, nn.Linear(300, 10)))
-    left = "1 torch.nn.modules.conv.Conv2d, 1 torch.nn.modules.linear.Linear"
-    assert speed.report == [f"factorize: 1 layers; left as they were: {left}"]
-    assert model[0] is model[1] and model[2] is grouped and isinstance(model[3], nn.Linear)
-
-
 def test_weights_tied_to_another_layer_stay_tied():
     words, head = nn.Embedding(600, 512), nn.Linear(512, 600, bias=False)
     head.weight = words.weight
@@ -247,15 +238,6 @@ def test_a_decoder_with_a_float8_head_has_nearly_the_loss_and_gradients_of_one_w
         assert torch.nn.functional.cosine_similarity(gradients[name].flatten(), wanted.flatten(), dim=0) > 0.98, name
 
 
-def test_layers_of_other_sizes_or_names_stay_as_they_are():
-    model = stack(Float8(layers="[01]")).model(nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 8), nn.Linear(16, 16)))
-    assert [type(layer) is Float8Linear for layer in model.children()] == [True, False, False]
-    with pytest.raises(NoEffect, match="no linear layer named 'nowhere'"):
-        stack(Float8(layers="nowhere")).model(model)
-    with pytest.raises(ValueError, match="not a regular expression"):
-        Float8(layers="(")
-
-
 BINOMIAL = np.outer([1, 2, 1], [1, 2, 1]) / 16
 
 
@@ -336,30 +318,6 @@ def test_parameters_are_the_ones_the_model_had_and_a_layer_used_twice_stays_one(
     assert model[0].weight is conv.weight
     assert not model[0].training and not model[1].training
     model.double()(torch.randn(1, 16, 16, 16, dtype=torch.float64))  # the kernel follows the model's type
-
-
-def test_switches_and_the_channel_limit_choose_what_is_replaced():
-    def model() -> nn.Sequential:
-        return nn.Sequential(nn.Conv2d(8, 16, 3, stride=2), nn.Conv2d(16, 16, 3, stride=2), nn.MaxPool2d(2))
-
-    assert blurpool(model()) == (1, 1, 0)
-    assert blurpool(model(), min_channels=8) == (2, 1, 0)
-    assert blurpool(model(), replace_convs=False) == (0, 1, 0)
-    assert blurpool(model(), replace_maxpools=False) == (1, 0, 0)
-
-
-def test_layers_it_cannot_replace_are_left_and_counted():
-    class Own(nn.Conv2d):
-        def forward(self, input: torch.Tensor) -> torch.Tensor:
-            return super().forward(input) * 2
-
-    reflecting = nn.Conv2d(16, 16, 3, stride=2, padding=1, padding_mode="reflect")
-    normalised = nn.utils.parametrizations.weight_norm(nn.Conv2d(16, 16, 3, stride=2))
-    model = nn.Sequential(
-        Own(16, 16, 3, stride=2), reflecting, normalised, nn.MaxPool2d(2, return_indices=True), nn.Conv2d(16, 16, 3, 2)
-    )
-    _, words = BlurPool().model(model)
-    assert words == "1 convolution, 0 max-pools, 4 strided layers left as they were"
 
 
 def test_factors_of_a_frozen_layer_are_frozen_and_shared_or_hooked_layers_stay():

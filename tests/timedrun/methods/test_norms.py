@@ -113,13 +113,6 @@ def test_the_weights_of_each_output_channel_have_mean_0_and_variance_1():
     torch.testing.assert_close(weight.square().mean(1), torch.ones(5).double(), atol=1e-6, rtol=0)
 
 
-def test_filters_of_one_weight_are_left():
-    speed = stack(WeightStandardization())
-    model = speed.model(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1, groups=4)))
-    assert all(layer.weight.any() for layer in model)
-    assert speed.report == ["weight_standardization: 1 convolutions; 1 of one weight a filter left as they were"]
-
-
 def test_the_last_convolutions_can_be_left_out_and_a_plain_layer_remains():
     network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv1d(4, 4, 1), nn.Conv2d(4, 4, 1))
     model = stack(WeightStandardization(ignore_last=2)).model(network)
@@ -138,10 +131,3 @@ def test_a_last_part_of_one_value_a_channel_joins_the_one_before_and_no_samples_
     )
     torch.testing.assert_close(ghost(x), torch.cat([plain(part) for part in x.split([4, 4, 5])]))
     assert ghost(x[:0]).shape == plain(x[:0]).shape
-
-
-def test_a_convolution_that_torchs_former_weight_norm_computes_is_left_as_it_is():
-    model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.utils.weight_norm(nn.Conv2d(3, 3, 3)))
-    speed = stack(WeightStandardization())
-    speed.model(model)
-    assert speed.report == ["weight_standardization: 1 convolutions; left as they were: 1 torch.nn.modules.conv.Conv2d"]
