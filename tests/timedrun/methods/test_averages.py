@@ -73,50 +73,34 @@ def test_the_average_of_a_sharded_model_is_that_of_a_whole_one():
         torch.distributed.destroy_process_group()
 
 
-def test_evaluation_sees_the_average_of_parameters_and_buffers():
-    method = EMA(half_life=4, update_interval=2)
-    hooks = method.hooks()
-    model, history = train(9, hooks)
-    smoothing = 2 ** (-2 / 4)
-    for name in ("layers.0.weight", "layers.2.bias", "layers.1.running_mean", "layers.1.running_var"):
-        average = history[1][name].double()  # starts as a copy, at the first update
-        for step in (4, 6, 8):
-            average = smoothing * average + (1 - smoothing) * history[step - 1][name].double()
-        with hooks.evaluation(model):
-            torch.testing.assert_close(tensors_of(model)[name].double(), average, atol=1e-6, rtol=1e-6)
-
-
-def test_integer_buffers_are_truncated_constants_kept_and_masks_copied():
-    hooks = EMA(half_life=4, update_interval=2).hooks()
-    model, _ = train(6, hooks)
-    counter = 2.0
-    for seen in (4, 6):
-        counter = float(int(2**-0.5 * counter + (1 - 2**-0.5) * seen))
-    model.mask.fill_(True)
-    hooks.after_step(model, 8)
-    with hooks.evaluation(model):
-        assert model.layers[1].num_batches_tracked == int(2**-0.5 * counter + (1 - 2**-0.5) * 6)
-        assert torch.equal(model.positions, torch.arange(7))
-        assert model.mask.all()
-
-
-def test_training_is_bit_identical_with_and_without():
-    plain, _ = train(12)
-    averaged, _ = train(12, EMA(half_life=3, update_interval=1).hooks(), evaluate_every=2)
-    for name, tensor in tensors_of(plain).items():
-        assert torch.equal(tensor, tensors_of(averaged)[name]), name
-
-
-def test_evaluation_puts_everything_back_even_after_an_error():
-    hooks = EMA(half_life=3, update_interval=1).hooks()
-    model, history = train(5, hooks)
-    addresses = [tensor.data_ptr() for tensor in tensors_of(model).values()]
+def test_evaluation_alone_sees_the_average_of_every_kind_of_tensor():
+    hooks, smoothing = EMA(half_life=4, update_interval=2).hooks(), 2 ** (-2 / 4)
+    plain, _ = train(9)
+    model, history = train(9, hooks, evaluate_every=2)
+    state, addresses = hooks.state_dict(), [tensor.data_ptr() for tensor in tensors_of(model).values()]
+    shadow = copy.deepcopy(state["shadow"])
     with pytest.raises(KeyboardInterrupt), hooks.evaluation(model):
-        assert not torch.equal(tensors_of(model)["layers.0.weight"], history[-1]["layers.0.weight"])
-        assert [tensor.data_ptr() for tensor in tensors_of(model).values()] == addresses
+        found = tensors_of(model)
+        for name in ("layers.0.weight", "layers.2.bias", "layers.1.running_mean", "layers.1.running_var"):
+            average = history[1][name].double()  # starts as a copy, at the first update
+            for step in (4, 6, 8):
+                average = smoothing * average + (1 - smoothing) * history[step - 1][name].double()
+            torch.testing.assert_close(found[name].double(), average, atol=1e-6, rtol=1e-6)
+        counter = 2.0
+        for seen in (4, 6, 8):  # whole parts
+            counter = float(int(smoothing * counter + (1 - smoothing) * seen))
+        assert model.layers[1].num_batches_tracked == counter and torch.equal(model.positions, torch.arange(7))
+        assert [tensor.data_ptr() for tensor in found.values()] == addresses
         raise KeyboardInterrupt
-    for name, tensor in tensors_of(model).items():
-        assert torch.equal(tensor, history[-1][name]), name
+    for name, tensor in tensors_of(model).items():  # everything is back, and training is that without
+        assert torch.equal(tensor, history[-1][name]) and torch.equal(tensor, tensors_of(plain)[name]), name
+    with torch.no_grad():
+        model.layers[0].weight.add_(1)
+    model.mask.fill_(True)
+    hooks.after_step(model, 10)
+    with hooks.evaluation(model):
+        assert model.mask.all()  # the current value of a flag
+    assert all(torch.equal(state["shadow"][name], shadow[name]) for name in shadow)  # a snapshot
 
 
 def test_evaluation_before_the_first_update_uses_training_weights():
@@ -127,18 +111,6 @@ def test_evaluation_before_the_first_update_uses_training_weights():
     assert hooks.effect() is None
     hooks.after_step(model, 20)
     assert hooks.effect() == "1 updates of the moving average"
-
-
-def test_state_is_a_snapshot():
-    hooks = EMA(half_life=4, update_interval=1).hooks()
-    model, _ = train(4, hooks)
-    state = hooks.state_dict()
-    frozen = copy.deepcopy(state)
-    with torch.no_grad():
-        model.layers[0].weight.add_(1)
-    hooks.after_step(model, 5)
-    for name, tensor in state["shadow"].items():
-        assert torch.equal(tensor, frozen["shadow"][name]), f"{name} of the saved state followed the run"
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
