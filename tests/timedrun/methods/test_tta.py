@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods import TTA, NoEffect, mean_over_views, stack
+from timedrun.methods import TTA, mean_over_views, stack
 
 
 def pixel(row: int, column: int) -> nn.Module:
@@ -46,13 +46,6 @@ def test_only_evaluations_see_the_views(how):
     assert speed.report == ["tta: 1 evaluations over 6 views of each image"]
 
 
-def test_inputs_and_models_of_no_images_are_refused():
-    with pytest.raises(NoEffect, match="no 2-d convolution"):
-        stack(TTA()).model(nn.Linear(3, 2))
-    with stack(TTA()).evaluation(model := nn.Linear(3, 2)), pytest.raises(ValueError, match="images"):
-        model(torch.ones(2, 3))
-
-
 def test_views_are_of_the_network_inside_another_module_and_an_evaluation_without_it_is_none():
     speed, images = stack(TTA()), torch.randn(2, 3, 6, 6)
     network = speed.model(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten()))
@@ -79,6 +72,8 @@ def test_calls_and_outputs_of_another_kind_are_refused():
             model(input=torch.ones(1, 3, 4, 4))
         with pytest.raises(TypeError, match="the model returns dict"):
             model(torch.ones(1, 3, 4, 4))
+        with pytest.raises(ValueError, match="images"):
+            model(torch.ones(2, 3))
     images = torch.rand(2, 3, 6, 6)
     with pytest.raises(ValueError, match=r"tta cannot move outputs \[2, 3, 3, 3\] of images"):
         mean_over_views(lambda views: views[..., ::2, ::2], images)
