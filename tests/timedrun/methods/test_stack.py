@@ -69,16 +69,13 @@ def test_methods_of_one_stage_act_in_the_order_given_and_contexts_close_in_rever
     ]
 
 
-@pytest.mark.parametrize("progress", [-0.1, 1.1, 7, float("nan")])
-def test_a_progress_that_is_not_a_share_of_the_run_is_refused(progress: float) -> None:
-    with pytest.raises(ValueError, match="share of the whole run"):
-        stack(ProgressiveResizing()).before_step(nn.Linear(2, 2), 0, progress)
-
-
-@pytest.mark.parametrize("wrong", [EMA, [EMA()], "ema"])
-def test_what_is_not_a_method_is_refused_with_the_right_form(wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"as in stack\(BlurPool"):
-        stack(wrong)
+def test_what_is_not_a_method_and_a_progress_that_is_not_a_share_of_the_run_are_refused() -> None:
+    for wrong in (EMA, [EMA()], "ema"):
+        with pytest.raises(TypeError, match=r"as in stack\(BlurPool"):
+            stack(wrong)  # type: ignore[arg-type]
+    for progress in (-0.1, 1.1, 7, float("nan")):
+        with pytest.raises(ValueError, match="share of the whole run"):
+            stack(ProgressiveResizing()).before_step(nn.Linear(2, 2), 0, progress)
 
 
 def test_every_idle_method_is_named_and_no_other() -> None:
@@ -261,27 +258,16 @@ def test_a_method_can_run_several_passes_and_change_their_gradients() -> None:
 
 def test_a_step_that_was_not_begun_is_refused() -> None:
     speed, model = stack(LabelSmoothing()), nn.Linear(2, 2)
-    labels = torch.tensor([0])
-    with pytest.raises(RuntimeError, match="`before_step` was not called"):
-        speed.batch(torch.zeros(1), labels, 2)
-    speed.before_step(model, 0, 0.0)
-    speed.after_step(model)
-    with pytest.raises(RuntimeError, match="before `after_step`"):
+    for call in (lambda: speed.batch(torch.zeros(1), torch.tensor([0]), 2), lambda: speed.after_step(model)):
+        with pytest.raises(RuntimeError, match="`before_step` was not called"):
+            call()
+        speed.before_step(model, 0, 0.0)
         speed.after_step(model)
 
 
 class _NewLayer(Method, name="new_layer"):
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         return nn.Sequential(model, nn.Linear(2, 2)), "one layer"
-
-
-def test_an_optimizer_built_before_the_surgery_is_refused() -> None:
-    speed, network = stack(_NewLayer()), nn.Linear(2, 2)
-    early = torch.optim.SGD(network.parameters(), lr=0.1)
-    model = speed.model(network)
-    with pytest.raises(ValueError, match=r"lacks 2 parameters that the methods created, for example 1\.weight"):
-        speed.require_in(early)
-    speed.require_in(torch.optim.SGD(model.parameters(), lr=0.1))
 
 
 @pytest.mark.parametrize(
@@ -302,6 +288,10 @@ def test_new_parameters_that_had_gradients_and_never_changed_are_named(early, ch
     model: Any = speed.model(network)
     change(model)
     optimizer = torch.optim.SGD(held if early else model.parameters(), lr=0.1)
+    lacking = r"lacks \d parameters that the methods created, for example 1\."
+    refused = early and any(parameter.requires_grad for parameter in model[1].parameters())
+    with pytest.raises(ValueError, match=lacking) if refused else nullcontext():
+        speed.require_in(optimizer)
     for step, rate in enumerate((0.0, 0.1, 0.0)):  # warmed up and decayed
         optimizer.param_groups[0]["lr"] = 0.0 if early else rate
         speed.before_step(model, step, step / 3)
