@@ -155,15 +155,6 @@ def test_methods_that_clash_or_act_where_the_loop_has_no_place_are_refused() -> 
             stack(*given, places=places)
 
 
-class _Halving(Hooks):
-    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
-        return inputs.reshape(-1, inputs.shape[1] // 2), targets.reshape(-1, targets.shape[1] // 2)
-
-
-class _Halved(Method, name="halved", hooks=_Halving):
-    """Twice as many sequences of half the length, as by ALiBi."""
-
-
 def token_batch() -> dict[str, torch.Tensor]:
     tokens = torch.arange(32).view(2, 16)
     return {"input_ids": tokens, "attention_mask": (tokens % 16 < 12).long(), "labels": tokens + 100}
@@ -171,7 +162,7 @@ def token_batch() -> dict[str, torch.Tensor]:
 
 def test_every_field_of_a_token_batch_is_cut_alike_and_once() -> None:
     warm_up = methods.SequenceLengthWarmup(steps=10, duration=0.8, min_length=4, max_length=8, step_size=4)
-    speed = stack(_Halved(), warm_up)
+    speed = stack(methods.ALiBi(train_sequence_length_scaling=0.5), warm_up)
     speed.enter(0, 0.0)
     cut = speed.batch_dict(token_batch())
     assert torch.equal(cut["input_ids"], torch.arange(4) + torch.tensor([[0], [8], [16], [24]]))
