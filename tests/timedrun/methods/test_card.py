@@ -17,25 +17,27 @@ def test_settings_places_and_clashes_are_those_of_the_code():
     assert clashes("mixup").keys() >= {"cutmix"} and clashes("cutmix")["mixup"] == clashes("mixup")["cutmix"]
 
 
-def test_list_methods_has_stages_and_settings(capsys):
+@pytest.mark.parametrize(
+    ("words", "code", "printed"),
+    [
+        ("list methods", ExitCode.OK, "low-pass filter"),
+        ("show method blurpool", ExitCode.OK, "arXiv 1904.11486"),
+        ("show method bf16 --json", ExitCode.OK, '"set by": "--precision bf16"'),
+        ("show method ema --bogus 3", ExitCode.USAGE, "has no option --bogus"),
+        ("show method blurpol", ExitCode.USAGE, "Did you mean blurpool?"),
+        ("show methods", ExitCode.USAGE, ""),
+    ],
+)
+def test_cards_are_listed_and_shown_or_the_nearest_name(words, code, printed, capsys):
+    assert main(words.split()) == code
+    assert printed in "".join(capsys.readouterr())
+
+
+def test_list_methods_has_stages_in_their_order(capsys):
     assert main(["list", "methods", "--json"]) == ExitCode.OK
     listed = {row["method"]: row["stage"] for row in json.loads(capsys.readouterr().out)}
     assert listed["blurpool"] == "model" and listed["bf16"] == "setting"
     assert list(listed.values()).index("weights") > list(listed.values()).index("targets")
-    assert main(["list", "methods"]) == ExitCode.OK
-    assert "low-pass filter" in capsys.readouterr().out
-
-
-def test_show_method_prints_the_card_or_the_nearest_name(capsys):
-    assert main(["show", "method", "blurpool"]) == ExitCode.OK
-    assert "arXiv 1904.11486" in capsys.readouterr().out
-    assert main(["show", "method", "bf16", "--json"]) == ExitCode.OK
-    assert json.loads(capsys.readouterr().out)["set by"] == "--precision bf16"
-    assert main(["show", "method", "ema", "--bogus", "3"]) == ExitCode.USAGE
-    assert "has no option --bogus" in capsys.readouterr().err
-    assert main(["show", "method", "blurpol"]) == ExitCode.USAGE
-    assert "Did you mean blurpool?" in capsys.readouterr().err
-    assert main(["show", "methods"]) == ExitCode.USAGE
 
 
 @pytest.mark.parametrize("word", ["methods", "command"])
