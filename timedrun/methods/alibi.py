@@ -157,8 +157,7 @@ class ALiBi(Method, name="alibi"):
 
     Press, Smith and Lewis 2022 (arXiv 2108.12409), as in MosaicML Composer; the bias of encoders, -slope * |i - j|, is
     Composer's, the paper has none. Its authors' finding is that such a model, trained on short sequences, is as good on
-    long ones: training sequences are cut to `train_sequence_length_scaling`
-    of their length, evaluation keeps the whole.
+    long ones: evaluation keeps their length.
     """
 
     acting: ClassVar[tuple[type, ...]] = (_Bias,)

@@ -73,10 +73,8 @@ def _factorized(layer: nn.Module, rank: int) -> Factorized:
 
 class Factorize(Method, name="factorize"):
     """Plain convolutions and linear layers in pairs of rank `latent`, which begin as the nearest product to the layer's
-    weights: a convolution of the same kernel to the latent channels and a 1x1 one, or two linear layers.
-
-    Only where it makes the layer smaller (Denton et al. 2014, arXiv 1404.0736). It also changes inference.
-    """
+    weights: a convolution of the same kernel to the latent channels and a 1x1 one, or two linear layers
+    (Denton et al. 2014, arXiv 1404.0736)."""
 
     acting: ClassVar[tuple[type, ...]] = (Factorized,)
     latent_channels: Annotated[float, RANK] = 0.25

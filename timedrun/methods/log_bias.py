@@ -92,11 +92,7 @@ class _LogBiasHooks(Hooks):
 
 
 class LogBias(Method, name="log_bias", hooks=_LogBiasHooks):
-    """Initial bias of the classifier for binary cross-entropy, as in MLPerf v2.0's ResNet-50 methods run.
-
-    The first batch raises ValueError if the layer that was set has not one output for each class; where the last layer
-    may be a hidden one, that batch chooses it: the last nn.Linear with as many outputs as there are classes.
-    """
+    """Initial bias of the classifier for binary cross-entropy, as in MLPerf v2.0's ResNet-50 methods run."""
 
     moves_pixels = False
 

@@ -83,10 +83,7 @@ class _TTAHooks(Hooks):
 
 class TTA(Method, name="tta", stage=Stage.WEIGHTS, hooks=_TTAHooks):
     """Test-time augmentation: the mean of the outputs over six views of each evaluated image, as airbench94 evaluates
-    (Jordan 2024, arXiv 2404.00498, section 3.5); `shift` 0: two views. An evaluation takes as many passes as views.
-
-    Training is untouched. A time to a target with it is no time to the same target without it.
-    """
+    (Jordan 2024, arXiv 2404.00498, section 3.5); `shift` 0: two views. An evaluation takes as many passes as views."""
 
     clashes: ClassVar[dict[str, str]] = {"no_op_model": "leave no image to evaluate"}
     needs_tensors = "calls the model with images alone"

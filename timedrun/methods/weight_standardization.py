@@ -24,8 +24,7 @@ class WeightStandardization(Method, name="weight_standardization"):
     """Standardized weights in all convolutions but the last `ignore_last` (Qiao et al. 2019, arXiv 1903.10520), and
     those of one weight a filter, which would be 0.
 
-    The parameter that is trained gets the name `parametrizations.weight.original`; `torch.nn.utils.parametrize.
-    remove_parametrizations` makes a plain layer of it for inference. Optimizer muon needs plain weights.
+    The parameter that is trained gets the name `parametrizations.weight.original`. Optimizer muon needs plain weights.
     """
 
     acting: ClassVar[tuple[type, ...]] = (Standardized,)

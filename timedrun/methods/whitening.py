@@ -135,7 +135,6 @@ class Whitening(Method, name="whitening", hooks=_WhiteningHooks):
     """Whitening weights for the first convolution, frozen from the start (`whitening_weights`).
 
     They are computed in the run, on the clock, from the first training batch (rank 0's): airbench takes 5,000 images.
-    The layer needs 2 * C * k * k output channels; a bias that it has trains until `bias_end`.
     """
 
     moves_pixels = False
