@@ -78,23 +78,18 @@ def test_classes_that_no_layer_has_are_refused_and_a_dict_has_none(model):
         ("densenet121", "classifier"),
         ("convnext_tiny", "classifier.2"),
         ("vit_b_16", "heads.head"),
+        *((f"timm {name}", "") for name in ("resnet50", "vgg11", "convnext_tiny", "vit_tiny_patch16_224")),
+        ("timm mobilenetv3_small_100", ""),
     ],
 )
-def test_torchvisions_models_have_one_classifier(torchvision, name, classifier):
+def test_models_of_torchvision_and_timm_have_one_classifier(torchvision, name, classifier):
+    library, _, name = name.rpartition(" ")
+    timm = pytest.importorskip("timm") if library else None
     with torch.device("meta"):
-        model = getattr(torchvision.models, name)()
+        model = timm.create_model(name, pretrained=False) if timm else getattr(torchvision.models, name)()
+    if timm:  # which names its own
+        (classifier,) = (path for path, layer in model.named_modules() if layer is model.get_classifier())
     assert LogBias().model(model)[1] == f"bias of {classifier} set to -ln(1000)"
-
-
-@pytest.mark.parametrize(
-    "name", ["resnet50", "vgg11", "convnext_tiny", "vit_tiny_patch16_224", "mobilenetv3_small_100"]
-)
-def test_timms_models_name_their_own_classifier(torchvision, name):
-    timm = pytest.importorskip("timm")
-    with torch.device("meta"):
-        model = timm.create_model(name, pretrained=False)
-    (path,) = (path for path, layer in model.named_modules() if layer is model.get_classifier())
-    assert LogBias().model(model)[1] == f"bias of {path} set to -ln(1000)"
 
 
 @pytest.mark.parametrize(
