@@ -6,7 +6,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import is_dataclass
+from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 import torch
@@ -40,11 +42,10 @@ class Prefetched(Generic[LoadedT, BatchT]):
         self._thread: ThreadPoolExecutor | None = None
         if depth > 0:
             self._thread = ThreadPoolExecutor(1)
-            self._placed = _placed(
-                batches, place, device
-            )  # without a reference to this object, so that it can be dropped
+            self._placed = _placed(batches, place, device)  # does not refer to this object, which can be dropped
             weakref.finalize(self, self._thread.shutdown, wait=False, cancel_futures=True)
-            self._ahead.extend(self._thread.submit(next, self._placed) for _ in range(depth))
+            for _ in range(depth):
+                self._make_one_more(self._thread)
 
     def __iter__(self) -> Self:
         return self
@@ -58,7 +59,7 @@ class Prefetched(Generic[LoadedT, BatchT]):
             self.close()
             raise error
         batch, copied = self._ahead.popleft().result()
-        self._ahead.append(self._thread.submit(next, self._placed))
+        self._make_one_more(self._thread)
         if copied is not None:
             stream = torch.cuda.current_stream(self._device)
             stream.wait_event(copied)
@@ -66,6 +67,11 @@ class Prefetched(Generic[LoadedT, BatchT]):
                 # Allocated on the copy stream, which must not reuse the memory before this stream is done with it.
                 tensor.record_stream(stream)
         return batch
+
+    def _make_one_more(self, thread: ThreadPoolExecutor) -> None:
+        with suppress(RuntimeError):  # the thread ended, at what `_ahead` holds last
+            self._ahead.append(made := thread.submit(next, self._placed))
+            made.add_done_callback(partial(_end, thread))
 
     def close(self) -> None:
         """End the thread, after the batch that it is loading. A second call has no effect."""
@@ -116,6 +122,12 @@ class StepBatches(Generic[BatchT]):
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.close()
+
+
+def _end(thread: ThreadPoolExecutor, made: Future[Any]) -> None:
+    """End the thread after the last batch or an error."""
+    if not made.cancelled() and made.exception() is not None:
+        thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _placed(
