@@ -8,23 +8,13 @@ from torch import Tensor, nn
 from timedrun.methods import TTA, mean_over_views, stack
 
 
-def pixel(row: int, column: int) -> nn.Module:
-    """Return a model whose output is one pixel."""
-
-    class Pixel(nn.Module):
-        def forward(self, images: Tensor) -> Tensor:
-            return images[:, :, row, column]
-
-    return Pixel()
-
-
 def test_the_views_of_a_corner_are_those_of_a_reflected_edge():
-    images = torch.arange(16.0).view(1, 1, 4, 4)
+    images, corner = torch.arange(16.0).view(1, 1, 4, 4), lambda views: views[:, :, 0, 0]
     # Plain and mirrored 0 and 3; up and left by one: 5 (reflected) and its mirror image's 6; down and right: 5, 6.
-    assert mean_over_views(pixel(0, 0), images, shift=0).item() == 1.5
+    assert mean_over_views(corner, images, shift=0).item() == 1.5
     padded = torch.nn.functional.pad(images, (1,) * 4, mode="reflect")
     shifted = [padded[0, 0, start, column].item() for start in (0, 2) for column in (start, start + 3)]
-    assert mean_over_views(pixel(0, 0), images).item() == (1.5 + sum(shifted) / 4) / 2
+    assert mean_over_views(corner, images).item() == (1.5 + sum(shifted) / 4) / 2
 
 
 @pytest.mark.parametrize("how", ["eager", "compiled in place", "wrapped by torch.compile"])

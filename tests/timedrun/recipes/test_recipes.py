@@ -128,23 +128,19 @@ def test_a_vision_transformer_is_refused_with_every_method_that_does_not_fit_and
 
 @pytest.mark.parametrize(("batch", "rate", "decay"), [(0, 2.048, 5e-4), (2048, 2.048, 5e-4), (256, 0.256, 5e-4 / 8)])
 def test_only_rate_and_decay_follow_the_batch(torchvision, batch, rate, decay):
-    parts = recipe("mild", torchvision.models.resnet18(), epochs=30, batch=batch)
+    own, new = (torchvision.models.resnet18() for _ in range(2))
+    before = own.conv1.weight.clone()
+    parts = recipe("mild", own, epochs=30, batch=batch)
+    assert torch.equal(own.conv1.weight, before)  # own weights are kept unless new ones are wanted
+    recipe("mild", new, epochs=30, initialize=True)
+    assert new.bn1.weight.min() >= 0 and new.bn1.weight.std() > 0.2
+    assert torch.equal(new.fc.bias, torch.full((1000,), -6.907755374908447))
     group = parts.optimizer.param_groups[0]
     assert (group["lr"], group["weight_decay"]) == (rate, decay)
     coupled = recipe("baseline_nvidia", torchvision.models.resnet18(), epochs=50, batch=batch).optimizer
     assert coupled.param_groups[0]["weight_decay"] == RECIPES["baseline_nvidia"].optimizer.weight_decay
     assert {*parts.methods.methods} == {*RECIPES["mild"].methods}
     assert (parts.schedule.epochs_scaled, parts.schedule.warmup_epochs_scaled) == (30, 8)
-
-
-def test_own_weights_are_kept_unless_new_ones_are_wanted(torchvision):
-    model = torchvision.models.resnet18()
-    before = model.conv1.weight.clone()
-    assert torch.equal(recipe("mild", model, epochs=30).model.get_submodule("conv1").weight, before)
-    new = torchvision.models.resnet18()
-    recipe("mild", new, epochs=30, initialize=True)
-    assert new.bn1.weight.min() >= 0 and new.bn1.weight.std() > 0.2
-    assert torch.equal(new.fc.bias, torch.full((1000,), -6.907755374908447))
 
 
 @pytest.mark.parametrize(
