@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import sys
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import BatchHooks, Hooks, Method, Position
+from timedrun.methods.method import BatchHooks, Hooks, Method, NotNegative, Position, Rule
 
 MODELS = {
     "transformers.models.gpt2.modeling_gpt2": "GPT2Model",
     "transformers.models.bert.modeling_bert": "BertModel",
     "transformers.models.roberta.modeling_roberta": "RobertaModel",
 }
+ONE_NTH = Rule(lambda part: 0 < part <= 1 and not 1 / Fraction(str(part)) % 1, "1 / n for a whole number n")
 
 
 def alibi_slopes(heads: int) -> list[float]:
@@ -141,7 +142,7 @@ def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
 
 class _ALiBiHooks(BatchHooks):
     _method: ALiBi
-    change = "cut to {train_sequence_length_scaling:g} of their length"
+    done = "{hooks.batches} batches cut to {method.train_sequence_length_scaling:g} of their length"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         scaling = self._method.train_sequence_length_scaling
@@ -156,20 +157,13 @@ class ALiBi(Method, name="alibi"):
 
     Press, Smith and Lewis 2022 (arXiv 2108.12409), as in MosaicML Composer; the bias of encoders, -slope * |i - j|, is
     Composer's, the paper has none. Its authors' finding is that such a model, trained on short sequences, is as good on
-    long ones: training sequences are cut to `train_sequence_length_scaling`
-    of their length, evaluation keeps the whole.
+    long ones: evaluation keeps their length.
     """
 
     acting: ClassVar[tuple[type, ...]] = (_Bias,)
-    max_sequence_length: int = 0
+    max_sequence_length: NotNegative = 0
     """Longest sequence the model will take; 0: what it took before."""
-    train_sequence_length_scaling: float = 0.25
-
-    def check(self) -> None:
-        scaling = self.train_sequence_length_scaling
-        divides = 0 < scaling <= 1 and (1 / Fraction(str(scaling))).denominator == 1
-        self.require("max_sequence_length", self.max_sequence_length >= 0, "0 or more")
-        self.require("train_sequence_length_scaling", divides, "1 / n for a whole number n")
+    train_sequence_length_scaling: Annotated[float, ONE_NTH] = 0.25
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         layers = alibi(model, self.max_sequence_length)

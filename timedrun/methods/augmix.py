@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from timedrun.methods.image_operations import OperationSet, Values, operate
-from timedrun.methods.method import Hooks, Method, Stage
+from timedrun.methods.image_operations import SEVERITY, OperationSet, Values, operate
+from timedrun.methods.method import Finite, Hooks, Method, Rule, Stage
 from timedrun.training.sampling import Indices, random_bits, random_uniform
 
 LONGEST = 3
@@ -66,15 +68,9 @@ class AugMix(Method, name="augmix", stage=Stage.SAMPLES, hooks=_AugMixHooks):
     fractions, which darkens images by half a level.
     """
 
-    severity: float = 3.0
-    width: int = 3
-    depth: int = 0
+    severity: Annotated[float, SEVERITY] = 3.0
+    width: Annotated[int, Rule(lambda width: width >= 1, "1 chain or more")] = 3
+    depth: Annotated[int, Rule(lambda depth: depth >= 0, "0 (random) or a number of operations")] = 0
     """Operations in each chain; 0: 1 to 3, drawn for each chain."""
-    alpha: float = 1.0
+    alpha: Finite = 1.0
     operations: OperationSet = "all"
-
-    def check(self) -> None:
-        self.require("severity", 0.1 <= self.severity <= 10, "0.1 to 10")
-        self.require("width", self.width >= 1, "1 chain or more")
-        self.require("depth", self.depth >= 0, "0 (random) or a number of operations")
-        self.require("alpha", 0 < self.alpha < float("inf"), "above 0 and finite")

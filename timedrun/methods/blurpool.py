@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Method, hooked
+from timedrun.methods.method import Method, hooked, replace_layers
 
 _Stride = int | tuple[int, ...]
 
@@ -114,32 +114,25 @@ def blurpool(
     another padding than zeros, or a pool that returns indices or has hooks is left as it is and counted. A second call
     finds nothing. Source: Zhang 2019 (arXiv 1904.11486) in the form of MosaicML Composer's BlurPool.
     """
-    replaced: dict[nn.Module, nn.Module] = {}  # by identity: a layer used in two places stays one layer
-    left: set[nn.Module] = set()
-    for parent in list(model.modules()):
-        for name, child in parent._modules.items():  # named_children() hides the second of two uses
-            if child is None:
+    replaced: dict[nn.Module, nn.Module] = {}
+    left = 0
+    _, *layers = model.modules()
+    for layer in layers:
+        if replace_convs and isinstance(layer, nn.Conv2d) and _is_strided(layer.stride):
+            if layer.in_channels < min_channels or isinstance(layer, BlurConv2d):
                 continue
-            if child in replaced:
-                setattr(parent, name, replaced[child])
-            elif replace_convs and isinstance(child, nn.Conv2d) and _is_strided(child.stride):
-                if child.in_channels < min_channels or isinstance(child, BlurConv2d):
-                    continue
-                if not _is_plain_conv(child):
-                    left.add(child)
-                    continue
-                replaced[child] = BlurConv2d.of(child, blur_first)
-                setattr(parent, name, replaced[child])
-            elif replace_maxpools and isinstance(child, nn.MaxPool2d) and _is_strided(child.stride):
-                if isinstance(child, BlurMaxPool2d):
-                    continue
-                if type(child).forward is not nn.MaxPool2d.forward or child.return_indices or hooked(child):
-                    left.add(child)
-                    continue
-                replaced[child] = BlurMaxPool2d.of(child)
-                setattr(parent, name, replaced[child])
+            if _is_plain_conv(layer):
+                replaced[layer] = BlurConv2d.of(layer, blur_first)
+            left += layer not in replaced
+        elif replace_maxpools and isinstance(layer, nn.MaxPool2d) and _is_strided(layer.stride):
+            if isinstance(layer, BlurMaxPool2d):
+                continue
+            if type(layer).forward is nn.MaxPool2d.forward and not layer.return_indices and not hooked(layer):
+                replaced[layer] = BlurMaxPool2d.of(layer)
+            left += layer not in replaced
+    replace_layers(model, replaced)
     convolutions = sum(isinstance(layer, BlurConv2d) for layer in replaced.values())
-    return BlurPoolCount(convolutions, len(replaced) - convolutions, len(left))
+    return BlurPoolCount(convolutions, len(replaced) - convolutions, left)
 
 
 def _is_strided(stride: _Stride) -> bool:

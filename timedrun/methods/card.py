@@ -4,7 +4,7 @@ import inspect
 import json
 import sys
 from dataclasses import MISSING, Field, fields
-from typing import Any
+from typing import Annotated, Any, get_origin, get_type_hints
 
 from judging.ground.errors import UsageError, nearest
 from timedrun.methods import REGISTRY
@@ -49,8 +49,9 @@ def own_rows(reference: str) -> list[tuple[str, str]]:
     text = "" if text.startswith(f"{kind.__name__}(") else text  # of a dataclass without one
     title, _, rest = text.partition("\n")
     hooks = kind._hooks
+    hints = get_type_hints(kind, include_extras=True)
     typed = [
-        f"{field.name}: {field.type if isinstance(field.type, str) else field.type.__name__}"
+        f"{field.name}: {_type(field, hints[field.name])}"
         + (" (required)" if field.default is field.default_factory else f" = {_default(field)!r}")
         for field in fields(kind)
     ]
@@ -67,6 +68,11 @@ def own_rows(reference: str) -> list[tuple[str, str]]:
         ("sha256", sha256),
     ]
     return [(subject, text) for subject, text in facts if text]
+
+
+def _type(field: Field[Any], hint: Any) -> str:
+    kind = hint.__origin__ if get_origin(hint) is Annotated else field.type
+    return kind if isinstance(kind, str) else kind.__name__
 
 
 def _default(field: Field[Any]) -> Any:

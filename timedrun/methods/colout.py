@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from timedrun.methods.method import BatchHooks, Method, Position, Stage, require_images
+from timedrun.methods.method import BatchHooks, Method, Position, Rule, Stage, require_images
+
+SHARE = Rule(lambda share: 0 <= share < 1, "the share left out, from 0 to below 1")
 
 
 def kept(size: int, share: float, random: np.random.RandomState) -> Tensor:
@@ -23,7 +27,7 @@ def colout(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 class _ColOutHooks(BatchHooks):
     _method: ColOut
-    change = "without {p_row:.0%} of the rows and {p_col:.0%} of the columns"
+    done = "{hooks.batches} batches without {method.p_row:.0%} of the rows and {method.p_col:.0%} of the columns"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         method = self._method
@@ -52,9 +56,5 @@ class ColOut(Method, name="colout", stage=Stage.REMOVAL, hooks=_ColOutHooks):
     later ones it acts before, and images are resized from 167 px. One draw for the batch is Composer's default.
     """
 
-    p_row: float = 0.15
-    p_col: float = 0.15
-
-    def check(self) -> None:
-        for field in ("p_row", "p_col"):
-            self.require(field, 0 <= getattr(self, field) < 1, "the share left out, from 0 to below 1")
+    p_row: Annotated[float, SHARE] = 0.15
+    p_col: Annotated[float, SHARE] = 0.15

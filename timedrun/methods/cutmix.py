@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from timedrun.methods.method import BatchHooks, Method, Position, Stage, require_images
+from timedrun.methods.method import BatchHooks, Finite, Method, Position, Stage, require_images
 from timedrun.training.loss import dense_targets
 
 Box = tuple[int, int, int, int]
@@ -34,7 +34,7 @@ def cutmix(images: Tensor, targets: Tensor, partners: Tensor, box: Box) -> tuple
 
 class _CutMixHooks(BatchHooks):
     _method: CutMix
-    change = "with boxes of other images"
+    done = "{hooks.batches} batches with boxes of other images"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         require_images(self._method.name, inputs)
@@ -50,7 +50,4 @@ class CutMix(Method, name="cutmix", stage=Stage.MIXING, hooks=_CutMixHooks):
     rank. The targets' weights follow the area that is left of the box inside of the image."""
 
     clashes: ClassVar[dict[str, str]] = {"mixup": "both mix each image with another one of its batch"}
-    alpha: float = 1.0
-
-    def check(self) -> None:
-        self.require("alpha", 0 < self.alpha < float("inf"), "above 0 and finite")
+    alpha: Finite = 1.0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
-from timedrun.methods.method import BatchHooks, Method, Position, Stage, require_images
+from timedrun.methods.method import BatchHooks, Count, Method, Position, Rule, Stage, require_images
 
 
 def cutout(images: Tensor, centres: Tensor, length: int) -> Tensor:
@@ -48,11 +50,9 @@ class CutOut(Method, name="cutout", stage=Stage.REMOVAL, hooks=_CutOutHooks):
     """
 
     moves_pixels = False
-    num_holes: int = 1
-    length: float = 0.5
+    num_holes: Count = 1
+    length: Annotated[
+        float, Rule(lambda length: 0 < length <= 1, "a share of the shorter side above 0 and at most 1")
+    ] = 0.5
     """Share of the shorter side."""
     per_sample: bool = False
-
-    def check(self) -> None:
-        self.require("num_holes", self.num_holes >= 1, "1 or more")
-        self.require("length", 0 < self.length <= 1, "a share of the shorter side above 0 and at most 1")

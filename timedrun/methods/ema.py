@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-from timedrun.methods.method import Hooks, Method, Stage, local_tensors, unwrapped
+from timedrun.methods.method import Hooks, Method, Rule, Stage, Steps, local_tensors, unwrapped
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -104,11 +104,13 @@ def averaged_dtype(tensor: Tensor) -> torch.dtype:
 
 class _EMAHooks(Hooks):
     saved = ("updates", "shadow")
+    done = "{hooks.updates} updates of the moving average"
     shadow: dict[str, Tensor] | None = None
     updates = 0
     _pairs: _FoundPairs | None = None
 
     def __init__(self, method: EMA) -> None:
+        super().__init__(method)
         self._interval = method.update_interval
         self._smoothing = float(2 ** (-method.update_interval / method.half_life))  # weight of the old average
 
@@ -166,9 +168,6 @@ class _EMAHooks(Hooks):
         }
         return self.shadow
 
-    def effect(self) -> str | None:
-        return f"{self.updates} updates of the moving average" if self.updates else None
-
 
 class EMA(Method, name="ema", stage=Stage.WEIGHTS, hooks=_EMAHooks):
     """Moving average with a half-life of `half_life` optimizer steps, updated every `update_interval` steps.
@@ -176,12 +175,10 @@ class EMA(Method, name="ema", stage=Stage.WEIGHTS, hooks=_EMAHooks):
     It starts as a copy at the first update; evaluations before that use the training weights.
     """
 
-    half_life: float = 100.0
-    update_interval: int = 20
+    half_life: Annotated[float, Rule(lambda steps: steps > 0, "above 0 steps")] = 100.0
+    update_interval: Steps = 20
 
     def check(self) -> None:
-        self.require("half_life", self.half_life > 0, "above 0 steps")
-        self.require("update_interval", self.update_interval >= 1, "1 step or more")
         if self.update_interval > self.half_life:
             warnings.warn(
                 f"{self.name}: an update every {self.update_interval} steps (update_interval) with a half-life of"

@@ -1,13 +1,15 @@
 """Factorize: replace layers by pairs of thinner ones, whose product has a lower rank."""
 
 from collections import Counter
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Method, hooked, left_out
+from timedrun.methods.method import Count, Method, Rule, hooked, left_out, replace_layers
+
+RANK = Rule(lambda value: value > 0 and (value <= 1 or not value % 1), "a fraction up to 1 or a whole number")
 
 
 def factors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
@@ -71,25 +73,16 @@ def _factorized(layer: nn.Module, rank: int) -> Factorized:
 
 class Factorize(Method, name="factorize"):
     """Plain convolutions and linear layers in pairs of rank `latent`, which begin as the nearest product to the layer's
-    weights: a convolution of the same kernel to the latent channels and a 1x1 one, or two linear layers.
-
-    Only where it makes the layer smaller (Denton et al. 2014, arXiv 1404.0736). It also changes inference.
-    """
+    weights: a convolution of the same kernel to the latent channels and a 1x1 one, or two linear layers
+    (Denton et al. 2014, arXiv 1404.0736)."""
 
     acting: ClassVar[tuple[type, ...]] = (Factorized,)
-    latent_channels: float = 0.25
+    latent_channels: Annotated[float, RANK] = 0.25
     """Rank of convolutions; up to 1: a fraction of the lesser of input and output channels."""
-    latent_features: float = 0.25
+    latent_features: Annotated[float, RANK] = 0.25
     """Rank of linear layers, likewise."""
-    min_channels: int = 256
-    min_features: int = 256
-
-    def check(self) -> None:
-        for field in ("latent_channels", "latent_features"):
-            value = getattr(self, field)
-            self.require(field, 0 < value <= 1 or (value > 1 and not value % 1), "a fraction up to 1 or a whole number")
-        for field in ("min_channels", "min_features"):
-            self.require(field, getattr(self, field) >= 1, "1 or more")
+    min_channels: Count = 256
+    min_features: Count = 256
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         layers = list(model.modules())
@@ -100,10 +93,7 @@ class Factorize(Method, name="factorize"):
             if (rank := self._rank(layer)) and all(holders[own] == 1 for own in layer.parameters())  # ties stay
         }
         pairs = {layer: _factorized(layer, rank) for layer, rank in ranks.items()}  # a layer used twice stays one
-        for parent in layers:
-            for name, child in parent._modules.items():
-                if child in pairs:
-                    setattr(parent, name, pairs[child])
+        replace_layers(model, pairs)
         if not pairs:
             raise self.no_effect(
                 f"found no plain layer with {self.min_channels} channels or {self.min_features} features that it would "

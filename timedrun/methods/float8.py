@@ -77,10 +77,7 @@ class Float8Linear(nn.Linear):
 
 
 class Float8(Method, name="float8", stage=Stage.FORMAT):
-    """8-bit matrix products in the linear layers whose sizes 16 divides. Parameters keep their names and number format.
-
-    Made for torch.compile, which joins the scalings with the operations around them.
-    """
+    """8-bit matrix products in the linear layers whose sizes 16 divides. Parameters keep names and number format."""
 
     acting: ClassVar[tuple[type, ...]] = (Float8Linear,)
     layers: str = ".*"

@@ -24,10 +24,7 @@ class GatedIntermediate(nn.Module):
 
 class GatedLinearUnits(Method, name="gated_linear_units"):
     """Gated feed-forward layers in transformers' BERT and RoBERTa (Shazeer 2020, arXiv 2002.05202), with the model's
-    own activation. Dropout stays after the output map, where transformers has it; MosaicML Composer's is before.
-
-    The new matrices begin random, like the model's: for training from scratch, not from a checkpoint.
-    """
+    own activation. Dropout stays after the output map, where transformers has it; MosaicML Composer's is before."""
 
     acting: ClassVar[tuple[type, ...]] = (GatedIntermediate,)
     iso_parameters: bool = False

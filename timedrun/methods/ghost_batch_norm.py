@@ -1,12 +1,12 @@
 """Ghost batch norm: normalize parts of a batch separately, so that a large batch keeps the noise of a small one."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods.method import Method, left_out
+from timedrun.methods.method import Method, Rule, left_out
 
 
 class _Ghost(nn.modules.batchnorm._BatchNorm):
@@ -56,10 +56,7 @@ class GhostBatchNorm(Method, name="ghost_batch_norm"):
     by their number, as in MosaicML Composer. Evaluation is as it was."""
 
     acting: ClassVar[tuple[type, ...]] = (_Ghost,)
-    ghost_batch: int = 32
-
-    def check(self) -> None:
-        self.require("ghost_batch", self.ghost_batch >= 2, "2 samples or more")
+    ghost_batch: Annotated[int, Rule(lambda count: count >= 2, "2 samples or more")] = 32
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         every = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]

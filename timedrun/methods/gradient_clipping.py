@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, Position, Stage
+from timedrun.methods.method import Hooks, Method, Position, Positive, Stage
 
 MIN_WEIGHT_NORM = 1e-3
 """Norm at which adaptive clipping takes a unit of smaller weights, so that units that start at 0 can train."""
@@ -40,6 +40,7 @@ def clip_adaptive(parameters: list[nn.Parameter], threshold: float) -> Tensor:
 class _GradientClippingHooks(Hooks):
     _method: GradientClipping
     saved = ("clipped",)
+    done = "{hooks.clipped} steps clipped to {method.by} {method.threshold}"
 
     def __init__(self, method: GradientClipping) -> None:
         super().__init__(method)
@@ -61,10 +62,6 @@ class _GradientClippingHooks(Hooks):
             nn.utils.clip_grad_value_(parameters, threshold)
         self.clipped = self.clipped.to(clipped.device) + clipped
 
-    def effect(self) -> str | None:
-        count = int(self.clipped)
-        return f"{count} steps clipped to {self._method.by} {self._method.threshold}" if count else None
-
 
 class GradientClipping(Method, name="gradient_clipping", stage=Stage.STEP, hooks=_GradientClippingHooks):
     """Gradients of a step, reduced over the ranks and unscaled, clipped to `threshold` before the optimizer.
@@ -77,7 +74,4 @@ class GradientClipping(Method, name="gradient_clipping", stage=Stage.STEP, hooks
     """
 
     by: Literal["norm", "value", "adaptive"] = "norm"
-    threshold: float = 1.0
-
-    def check(self) -> None:
-        self.require("threshold", self.threshold > 0, "above 0")
+    threshold: Positive = 1.0

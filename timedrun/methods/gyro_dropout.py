@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from timedrun.methods.method import Hooks, Method, Position, hooked, left_out, unwrapped
+from timedrun.methods.method import Hooks, Method, Position, Probability, hooked, left_out, unwrapped
 from timedrun.training.sampling import stream_seed
 
 
@@ -67,6 +67,7 @@ class GyroDropoutLayer(nn.Dropout):
 class _GyroDropoutHooks(Hooks):
     _method: GyroDropout
     saved = ("acted",)
+    done = "{hooks.acted} of them with masks, others (of attention, not called) as before"
     acted = 0
     _layers: list[GyroDropoutLayer] | None = None
 
@@ -80,9 +81,6 @@ class _GyroDropoutHooks(Hooks):
     def after_step(self, model: nn.Module, step: int) -> None:
         self.acted = self.acted or sum(layer.acted for layer in self._layers or ())
 
-    def effect(self) -> str | None:
-        return f"{self.acted} of them with masks, others (of attention, not called) as before" if self.acted else None
-
 
 class GyroDropout(Method, name="gyro_dropout", hooks=_GyroDropoutHooks):
     """Dropout by `sigma` masks drawn before the run, of which `tau` are in use at a time, each for a part of the batch
@@ -94,12 +92,11 @@ class GyroDropout(Method, name="gyro_dropout", hooks=_GyroDropoutHooks):
     """
 
     acting: ClassVar[tuple[type, ...]] = (GyroDropoutLayer,)
-    p: float = 0.5
+    p: Probability = 0.5
     sigma: int = 256
     tau: int = 16
 
     def check(self) -> None:
-        self.require("p", 0 < self.p < 1, "a probability between 0 and 1")
         fits = 1 <= self.tau <= self.sigma and not self.sigma % self.tau
         self.require("tau", fits, f"1 or more and divide sigma, {self.sigma}")
 

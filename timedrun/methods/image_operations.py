@@ -13,7 +13,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from timedrun.methods.method import Rule
+
 Values = NDArray[np.float64]
+SEVERITY = Rule(lambda value: 0.1 <= value <= 10, "0.1 to 10")
 OperationSet = Literal["all", "safe", "original"]
 """all: 13 operations; color, contrast, brightness and sharpness by a factor that is as likely above 1, up to the
 severity, as below. original: the same 13, with factors of 0.1 to 1.9 as AugMix's authors drew them. safe: without the
@@ -70,22 +73,6 @@ def rotate(images: Tensor, degrees: Tensor) -> Tensor:
     return _affine(images, (cos, -sin, x - cos * x + sin * y), (sin, cos, y - sin * x - cos * y))
 
 
-def shear_x(images: Tensor, strength: Tensor) -> Tensor:
-    return _affine(images, x=(1, strength, 0))
-
-
-def shear_y(images: Tensor, strength: Tensor) -> Tensor:
-    return _affine(images, y=(strength, 1, 0))
-
-
-def translate_x(images: Tensor, pixels: Tensor) -> Tensor:
-    return _affine(images, x=(1, 0, pixels))
-
-
-def translate_y(images: Tensor, pixels: Tensor) -> Tensor:
-    return _affine(images, y=(0, 1, pixels))
-
-
 def _gray(images: Tensor) -> Tensor:
     """Return the luma of ITU-R 601 as Pillow rounds it, [N, 1, H, W]."""
     if images.shape[1] == 1:
@@ -99,18 +86,6 @@ def _blended(images: Tensor, plain: Tensor, factor: Tensor) -> Tensor:
     return images.float().sub_(plain).mul_(factor.view(-1, 1, 1, 1)).add_(plain).clamp_(0, 255).byte()
 
 
-def color(images: Tensor, factor: Tensor) -> Tensor:
-    return _blended(images, _gray(images).float(), factor)
-
-
-def contrast(images: Tensor, factor: Tensor) -> Tensor:
-    return _blended(images, _gray(images).float().mean((1, 2, 3), keepdim=True).add(0.5).floor(), factor)
-
-
-def brightness(images: Tensor, factor: Tensor) -> Tensor:
-    return _blended(images, torch.zeros((), device=images.device), factor)
-
-
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
     """Blend with the image smoothed by [1 1 1; 1 5 1; 1 1 1] / 13, whose border is not smoothed."""
     plain = images.float()
@@ -121,11 +96,21 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    operation.__name__: operation
-    for operation in (
-        *(autocontrast, equalize, posterize, rotate, solarize, shear_x, shear_y, translate_x, translate_y),
-        *(color, contrast, brightness, sharpness),
-    )
+    "autocontrast": autocontrast,
+    "equalize": equalize,
+    "posterize": posterize,
+    "rotate": rotate,
+    "solarize": solarize,
+    "shear_x": lambda images, strength: _affine(images, x=(1, strength, 0)),
+    "shear_y": lambda images, strength: _affine(images, y=(strength, 1, 0)),
+    "translate_x": lambda images, pixels: _affine(images, x=(1, 0, pixels)),
+    "translate_y": lambda images, pixels: _affine(images, y=(0, 1, pixels)),
+    "color": lambda images, factor: _blended(images, _gray(images).float(), factor),
+    "contrast": lambda images, factor: _blended(
+        images, _gray(images).float().mean((1, 2, 3), keepdim=True).add(0.5).floor(), factor
+    ),
+    "brightness": lambda images, factor: _blended(images, torch.zeros((), device=images.device), factor),
+    "sharpness": sharpness,
 }
 ENHANCING = ("color", "contrast", "brightness", "sharpness")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from timedrun.methods.method import BatchHooks, Method, Position, Stage
+from timedrun.methods.method import BatchHooks, Fraction, Method, Position, Stage
 from timedrun.training.loss import dense_targets
 
 
@@ -15,7 +15,7 @@ def smoothed(targets: Tensor, smoothing: float, classes: int) -> Tensor:
 
 class _LabelSmoothingHooks(BatchHooks):
     _method: LabelSmoothing
-    change = "of targets smoothed by {smoothing}"
+    done = "{hooks.batches} batches of targets smoothed by {method.smoothing}"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if self._method.smoothing == 0:
@@ -28,7 +28,4 @@ class LabelSmoothing(Method, name="label_smoothing", stage=Stage.TARGETS, hooks=
     """Training targets only; evaluation counts the true class (Szegedy 2015, arXiv 1512.00567)."""
 
     moves_pixels = False
-    smoothing: float = 0.1
-
-    def check(self) -> None:
-        self.require("smoothing", 0 <= self.smoothing <= 1, "a fraction between 0 and 1")
+    smoothing: Fraction = 0.1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import nn
 
 from timedrun.methods.channels_last import crash, is_channels_last, refuse_crashes
-from timedrun.methods.method import Hooks, Method, Position, Stage
+from timedrun.methods.method import Hooks, Method, Part, Position, Rule, Stage
 
 
 def layers_of(model: nn.Module) -> list[list[nn.Parameter]]:
@@ -21,6 +21,7 @@ def layers_of(model: nn.Module) -> list[list[nn.Parameter]]:
 class _LayerFreezingHooks(Hooks):
     _method: LayerFreezing
     saved = ("frozen",)
+    done = "{hooks.frozen} layers frozen"
     frozen = 0
     _applied = 0  # not saved: the process that resumes freezes them again
     _layers: list[list[nn.Parameter]] | None = None
@@ -42,9 +43,6 @@ class _LayerFreezingHooks(Hooks):
                     parameter.grad = None  # or the optimizer would use it once more
         self._applied = self.frozen
 
-    def effect(self) -> str | None:
-        return f"{self.frozen} layers frozen" if self.frozen else None
-
 
 class LayerFreezing(Method, name="layer_freezing", stage=Stage.STEP, hooks=_LayerFreezingHooks):
     """Frozen layers, from the first on, whose number grows linearly from 0 at `start` to `level` of all but the last at
@@ -56,12 +54,8 @@ class LayerFreezing(Method, name="layer_freezing", stage=Stage.STEP, hooks=_Laye
     """
 
     recompiles: ClassVar[bool] = True
-    start: float = 0.5
-    level: float = 1.0
-
-    def check(self) -> None:
-        self.require("start", 0 <= self.start < 1, "from 0 to below 1")
-        self.require("level", 0 < self.level <= 1, "above 0 and at most 1")
+    start: Annotated[float, Rule(lambda start: 0 <= start < 1, "from 0 to below 1")] = 0.5
+    level: Part = 1.0
 
     @property
     def skips_parameters(self) -> bool:

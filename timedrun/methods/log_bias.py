@@ -67,6 +67,7 @@ def linear_log_constant_bias(model: nn.Module, classes: int = 0) -> str | None:
 
 class _LogBiasHooks(Hooks):
     saved = ("change",)
+    done = "{hooks.change}"
     change = ""  # made by the first batch
     _network: nn.Module | None = None
 
@@ -89,16 +90,9 @@ class _LogBiasHooks(Hooks):
             )
         return inputs, targets
 
-    def effect(self) -> str | None:
-        return self.change or None
-
 
 class LogBias(Method, name="log_bias", hooks=_LogBiasHooks):
-    """Initial bias of the classifier for binary cross-entropy, as in MLPerf v2.0's ResNet-50 methods run.
-
-    The first batch raises ValueError if the layer that was set has not one output for each class; where the last layer
-    may be a hidden one, that batch chooses it: the last nn.Linear with as many outputs as there are classes.
-    """
+    """Initial bias of the classifier for binary cross-entropy, as in MLPerf v2.0's ResNet-50 methods run."""
 
     moves_pixels = False
 

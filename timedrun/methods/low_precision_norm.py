@@ -1,7 +1,7 @@
 """Layer norm and group norm in autocast's number format, which PyTorch computes in float32."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -13,32 +13,11 @@ Norm = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 """(inputs, weight, bias) -> the normalized inputs."""
 
 
-class _Autocast:
-    """Part that both norms share."""
-
-    acted = False
-    """True after a forward pass in the lower precision."""
-
-    def in_autocast(
-        self, inputs: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm, last: int = 0
-    ) -> Tensor | None:
-        """Return `norm` of all three in the type of autocast; None where it is not enabled.
-
-        last: dimensions of `inputs` after that of `weight` and `bias`.
-        """
-        kind = inputs.device.type
-        if inputs.is_meta or not torch.is_autocast_enabled(kind):  # autocast knows no meta device
-            return None
-        if not self.acted:
-            self.acted = True
-        dtype = torch.get_autocast_dtype(kind)
-        weight, bias = (None if factor is None else factor.to(dtype) for factor in (weight, bias))
-        with torch.autocast(kind, enabled=False):
-            return norm_in_type(inputs.to(dtype), weight, bias, norm, last)
-
-
 def norm_in_type(inputs: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm, last: int = 0) -> Tensor:
-    """Return `norm` of all three, which have one type; `last` as in `_Autocast.in_autocast`."""
+    """Return `norm` of all three, which have one type.
+
+    last: dimensions of `inputs` after that of `weight` and `bias`.
+    """
     if inputs.device.type != "cpu":
         return norm(inputs, weight, bias)
     # Scaled and shifted apart: torch's fused backward pass on a CPU adds the gradients of bf16 scales in bf16, which is
@@ -50,24 +29,43 @@ def norm_in_type(inputs: Tensor, weight: Tensor | None, bias: Tensor | None, nor
     return scaled if bias is None else scaled + bias
 
 
-class AutocastLayerNorm(_Autocast, nn.LayerNorm):
-    """Layer norm in the type of autocast where it is enabled."""
+class _Autocast(nn.Module):
+    """Norm in the type of autocast where it is enabled."""
+
+    weight: Any
+    bias: Any
+    normalized: Norm
+    channels_first: ClassVar[bool] = False
+    acted = False
+    """True after a forward pass in the lower precision."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize (..., *normalized_shape)."""
-        norm: Norm = lambda x, weight, bias: F.layer_norm(x, self.normalized_shape, weight, bias, self.eps)  # noqa: E731
-        output = self.in_autocast(input, self.weight, self.bias, norm)
-        return super().forward(input) if output is None else output
+        kind = input.device.type
+        if input.is_meta or not torch.is_autocast_enabled(kind):  # autocast knows no meta device
+            return super().forward(input)  # type: ignore[no-any-return]  # torch's norm, the other base
+        if not self.acted:
+            self.acted = True
+        dtype = torch.get_autocast_dtype(kind)
+        weight, bias = (None if factor is None else factor.to(dtype) for factor in (self.weight, self.bias))
+        last = input.dim() - 2 if self.channels_first else 0
+        with torch.autocast(kind, enabled=False):
+            return norm_in_type(input.to(dtype), weight, bias, self.normalized, last)
+
+
+class AutocastLayerNorm(_Autocast, nn.LayerNorm):
+    """Layer norm of (..., *normalized_shape)."""
+
+    def normalized(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        return F.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
 
 
 class AutocastGroupNorm(_Autocast, nn.GroupNorm):
-    """Group norm in the type of autocast where it is enabled."""
+    """Group norm of (N, C, ...)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Normalize (N, C, ...)."""
-        norm: Norm = lambda x, weight, bias: F.group_norm(x, self.num_groups, weight, bias, self.eps)  # noqa: E731
-        output = self.in_autocast(input, self.weight, self.bias, norm, last=input.dim() - 2)
-        return super().forward(input) if output is None else output
+    channels_first: ClassVar[bool] = True
+
+    def normalized(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        return F.group_norm(x, self.num_groups, weight, bias, self.eps)
 
 
 class _LowPrecision(Method):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, ClassVar, Final, Literal, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, dataclass_transform, get_args, get_origin, get_type_hints
 
 import numpy as np
 from torch import Tensor, nn
@@ -26,6 +26,24 @@ Compute = Callable[[bool], Tensor]
 adds to the gradients and returns the loss."""
 Losses = Callable[[Tensor, Tensor], Tensor]
 """(inputs, targets) -> the loss of each sample [N], without gradients."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Range of a field, `Annotated[type, Rule(holds, words)]`: ValueError says that it must be as `words` have it."""
+
+    holds: Callable[[Any], bool]
+    words: str
+
+
+Positive = Annotated[float, Rule(lambda value: value > 0, "above 0")]
+NotNegative = Annotated[int, Rule(lambda value: value >= 0, "0 or more")]
+Count = Annotated[int, Rule(lambda value: value >= 1, "1 or more")]
+Steps = Annotated[int, Rule(lambda value: value >= 1, "1 step or more")]
+Finite = Annotated[float, Rule(lambda value: 0 < value < float("inf"), "above 0 and finite")]
+Fraction = Annotated[float, Rule(lambda value: 0 <= value <= 1, "a fraction between 0 and 1")]
+Part = Annotated[float, Rule(lambda value: 0 < value <= 1, "above 0 and at most 1")]
+Probability = Annotated[float, Rule(lambda value: 0 < value < 1, "a probability between 0 and 1")]
 
 
 class NoEffect(TimedrunError, RuntimeError):
@@ -83,6 +101,8 @@ class Hooks:
 
     saved: ClassVar[tuple[str, ...]] = ()
     """Attributes that a resumed run needs: plain values and tensors."""
+    done: ClassVar[str] = ""
+    """Description of the effect, once the first of `saved` is true, with fields such as {hooks.steps}, {method.p}."""
 
     def __init__(self, method: Method) -> None:
         self._method = method
@@ -140,7 +160,8 @@ class Hooks:
 
     def effect(self) -> str | None:
         """Return a description of the effect so far, or None if the hooks have changed nothing."""
-        return None
+        done = self.done and getattr(self, self.saved[0])
+        return self.done.format(hooks=self, method=self._method) if done else None
 
 
 class BatchHooks(Hooks):
@@ -148,11 +169,25 @@ class BatchHooks(Hooks):
 
     saved = ("batches",)
     batches = 0
-    change: ClassVar[str] = ""
-    """What was done to them, with the fields of the method in braces."""
+
+
+class SizeHooks(Hooks):
+    """Hooks that count the batches of each size, in pixels or tokens; `done` has {least} and {most}."""
+
+    saved = ("batches",)
+
+    def __init__(self, method: Method) -> None:
+        super().__init__(method)
+        self.batches: dict[int, int] = {}
+
+    def count(self, size: int) -> None:
+        self.batches[size] = self.batches.get(size, 0) + 1
 
     def effect(self) -> str | None:
-        return f"{self.batches} batches {self.change.format(**vars(self._method))}" if self.batches else None
+        if not self.batches:
+            return None
+        done = self.done.format(least=min(self.batches), most=max(self.batches))
+        return f"{sum(self.batches.values())} batches {done}"
 
 
 PLACES = (
@@ -190,13 +225,16 @@ class Method:
         dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
-        for field, hint in get_type_hints(type(self)).items():
-            if get_origin(hint) is Literal:
-                self.require(field, getattr(self, field) in get_args(hint), f"one of {', '.join(get_args(hint))}")
+        for field, hint in get_type_hints(type(self), include_extras=True).items():
+            kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+            if get_origin(kind) is Literal:
+                self.require(field, getattr(self, field) in get_args(kind), f"one of {', '.join(get_args(kind))}")
+            for rule in [note for note in notes if isinstance(note, Rule)]:
+                self.require(field, rule.holds(getattr(self, field)), rule.words)
         self.check()
 
     def check(self) -> None:
-        """Raise ValueError for hyper-parameters out of their range, as `require` does."""
+        """Raise ValueError for hyper-parameters that do not fit together, as `require` does."""
 
     def require(self, field: str, holds: bool, rule: str) -> None:
         """Raise ValueError unless `holds`: `field` must be as `rule` has it."""
@@ -254,6 +292,14 @@ def left_out(layers: Iterable[nn.Module]) -> str:
     kinds = Counter(f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers)
     counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
     return f"; left as they were: {counts}" if counts else ""
+
+
+def replace_layers(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> None:
+    """Put each layer of `new` in every place of `model` that holds its key."""
+    for parent in list(model.modules()):
+        for name, child in parent._modules.items():  # named_children() hides the second of two uses
+            if child is not None and child in new:
+                setattr(parent, name, new[child])
 
 
 def hooked(layer: nn.Module) -> bool:

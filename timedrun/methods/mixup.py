@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from timedrun.methods.method import BatchHooks, Method, Position, Stage
+from timedrun.methods.method import BatchHooks, Finite, Method, Position, Stage
 from timedrun.training.loss import dense_targets
 
 
@@ -27,7 +27,7 @@ def mixup(
 
 class _MixUpHooks(BatchHooks):
     _method: MixUp
-    change = "each mixed with a permutation of itself"
+    done = "{hooks.batches} batches each mixed with a permutation of itself"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if not inputs.is_floating_point():
@@ -51,9 +51,6 @@ class MixUp(Method, name="mixup", stage=Stage.MIXING, hooks=_MixUpHooks):
     """
 
     moves_pixels = False
-    alpha: float = 0.2
+    alpha: Finite = 0.2
     hard_partner: bool = False
     """Mix in the partner's class without label smoothing, as in the published ResNet-50 recipes."""
-
-    def check(self) -> None:
-        self.require("alpha", 0 < self.alpha < float("inf"), "above 0 and finite")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from timedrun.methods.method import Hooks, Method, Position, Stage, require_images
+from timedrun.methods.method import Fraction, Hooks, Method, Position, Rule, SizeHooks, Stage, require_images
 
 Interpolation = Literal["nearest", "bilinear"]
 Where = Literal["batch", "loader"]
@@ -42,45 +42,42 @@ def resize_maps(maps: Tensor, scale: float, interpolation: Interpolation = "near
     return maps[..., rows, columns]
 
 
-class _ProgressiveResizingHooks(Hooks):
+class _ProgressiveResizingHooks(SizeHooks):
     _method: ProgressiveResizing
-    saved = ("batches",)
-    _whole = 0  # pixels, as last requested by a loader
-
-    def __init__(self, method: ProgressiveResizing) -> None:
-        super().__init__(method)
-        self.batches: dict[int, int] = {}  # width in pixels -> batches resized to it
+    done = "resized to {least}..{most} px"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         require_images(self._method.name, inputs)
         method, width = self._method, inputs.shape[3]
-        if method.where == "loader":
-            if width < self._whole:  # a loop that never asks for `input_size` leaves this at 0: reported as no effect
-                self.batches[width] = self.batches.get(width, 0) + 1
-            return inputs, targets
         if (scale := method.width(width, at.progress) / width) == 1:
             return inputs, targets
         small = resize(inputs, scale, method.interpolation)
-        side = small.shape[3]
-        self.batches[side] = self.batches.get(side, 0) + 1
+        self.count(small.shape[3])
         return small, targets
 
     def move(self, maps: Tensor, at: Position) -> Tensor:
         method, width = self._method, maps.shape[-1]
-        scale = 1 if method.where == "loader" else method.width(width, at.progress) / width
+        scale = method.width(width, at.progress) / width
         return maps if scale == 1 else resize_maps(maps, scale, method.interpolation)
 
-    def effect(self) -> str | None:
-        if not self.batches:
-            return None
-        done = "loaded at" if self._method.where == "loader" else "resized to"
-        return f"{sum(self.batches.values())} batches {done} {min(self.batches)}..{max(self.batches)} px"
 
+class _LoaderHooks(SizeHooks):
+    _method: ProgressiveResizing
+    done = "loaded at {least}..{most} px"
+    _whole = 0  # pixels, as last requested by a loader
 
-class _LoaderHooks(_ProgressiveResizingHooks):
     def input_size(self, size: int, progress: float) -> int:
         self._whole = size
         return self._method.sizes(size, [progress])[0]
+
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
+        require_images(self._method.name, inputs)
+        if inputs.shape[3] < self._whole:  # a loop that never asks for `input_size` leaves this at 0: no effect
+            self.count(inputs.shape[3])
+        return inputs, targets
+
+    def move(self, maps: Tensor, at: Position) -> Tensor:
+        return maps
 
 
 class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE, hooks=_ProgressiveResizingHooks):
@@ -89,10 +86,10 @@ class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE,
     MLPerf v2.0's ResNet-50 methods run used start 0.5, delay 0.4, finetune 0.2, increment 4.
     """
 
-    start: float = 0.5
-    delay: float = 0.5
-    finetune: float = 0.2
-    increment: int = 4
+    start: Fraction = 0.5
+    delay: Fraction = 0.5
+    finetune: Fraction = 0.2
+    increment: Annotated[int, Rule(lambda pixels: pixels >= 1, "1 px or more")] = 4
     interpolation: Interpolation = "nearest"
     """Interpolation of a batch; loaders always antialias. bilinear: sizes are whole multiples of `increment`."""
     where: Where = "batch"
@@ -100,11 +97,8 @@ class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE,
     the size of their epoch, for less work; images held in memory are not."""
 
     def check(self) -> None:
-        for field in ("start", "delay", "finetune"):
-            self.require(field, 0 <= getattr(self, field) <= 1, "a fraction between 0 and 1")
         self.require("start", self.start > 0, "above 0: an image of 0 px cannot be trained on")
         self.require("delay", self.delay + self.finetune <= 1, f"at most the rest of the run before {self.finetune}")
-        self.require("increment", self.increment >= 1, "1 px or more")
 
     def hooks(self) -> Hooks:
         return _LoaderHooks(self) if self.where == "loader" else super().hooks()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from torch import Tensor
 
-from timedrun.methods.image_operations import OperationSet, names_of, operate
-from timedrun.methods.method import Hooks, Method, Stage
+from timedrun.methods.image_operations import SEVERITY, OperationSet, names_of, operate
+from timedrun.methods.method import Hooks, Method, Rule, Stage
 from timedrun.training.sampling import Indices, random_uniform
 
 
@@ -35,10 +37,6 @@ class RandAugment(Method, name="randaugment", stage=Stage.SAMPLES, hooks=_RandAu
     other operations. Batches are changed on the training device, where Composer changes single images in its loader.
     """
 
-    severity: float = 9.0
-    depth: int = 2
+    severity: Annotated[float, SEVERITY] = 9.0
+    depth: Annotated[int, Rule(lambda depth: depth >= 1, "1 operation or more")] = 2
     operations: OperationSet = "all"
-
-    def check(self) -> None:
-        self.require("severity", 0.1 <= self.severity <= 10, "0.1 to 10")
-        self.require("depth", self.depth >= 1, "1 operation or more")

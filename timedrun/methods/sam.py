@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Compute, Hooks, Method, Position, Stage, local_tensors
+from timedrun.methods.method import Compute, Hooks, Method, Position, Positive, Rule, Stage, Steps, local_tensors
 
 
 class _SAMHooks(Hooks):
     _method: SAM
     saved = ("steps",)
+    done = "{hooks.steps} steps with the gradient of perturbed weights"
     steps = 0
 
     def backward(self, compute: Compute, model: nn.Module, at: Position) -> Tensor:
@@ -36,9 +39,6 @@ class _SAMHooks(Hooks):
         self.steps += 1
         return loss
 
-    def effect(self) -> str | None:
-        return f"{self.steps} steps with the gradient of perturbed weights" if self.steps else None
-
 
 class SAM(Method, name="sam", stage=Stage.STEP, hooks=_SAMHooks):
     """Sharpness-aware minimization (Foret et al. 2020, arXiv 2010.01412) in every `interval`-th step.
@@ -50,12 +50,7 @@ class SAM(Method, name="sam", stage=Stage.STEP, hooks=_SAMHooks):
     overflows like the first, on whichever rank, and the loss scaler skips the step.
     """
 
-    rho: float = 0.05
+    rho: Positive = 0.05
     """Norm of the perturbation; larger with a longer interval (0.5 at 10)."""
-    epsilon: float = 1e-12
-    interval: int = 1
-
-    def check(self) -> None:
-        self.require("rho", self.rho > 0, "above 0")
-        self.require("epsilon", self.epsilon >= 0, "0 or more")
-        self.require("interval", self.interval >= 1, "1 step or more")
+    epsilon: Annotated[float, Rule(lambda value: value >= 0, "0 or more")] = 1e-12
+    interval: Steps = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from timedrun.methods.method import BatchHooks, Losses, Method, Position, Stage, moved
+from timedrun.methods.method import BatchHooks, Losses, Method, Part, Position, Rule, Stage, moved
 from timedrun.methods.progressive_resizing import resize_maps
 
 
@@ -22,7 +24,7 @@ def keep_probabilities(count: int, keep: float) -> NDArray[np.float64]:
 
 class _SelectiveBackpropHooks(BatchHooks):
     _method: SelectiveBackprop
-    change = "cut to {keep:g} of their samples"
+    done = "{hooks.batches} batches cut to {method.keep:g} of their samples"
 
     def select(self, inputs: Tensor, targets: Tensor, losses: Losses, at: Position) -> tuple[Tensor, Tensor]:
         method, count = self._method, len(inputs)
@@ -54,18 +56,15 @@ class SelectiveBackprop(Method, name="selective_backprop", stage=Stage.STEP, hoo
     batch norm's running statistics see it."""
 
     start: float = 0.5
-    end: float = 0.9
-    keep: float = 0.5
-    scale: float = 1.0
+    end: Annotated[float, Rule(lambda end: end <= 1, "at most 1")] = 0.9
+    keep: Annotated[float, Rule(lambda share: 0 < share < 1, "between 0 and 1")] = 0.5
+    scale: Part = 1.0
     """Size of the images that are scored, as a fraction of theirs."""
     interrupt: int = 2
     """Every `interrupt`-th step trains on the whole batch; 0: none does."""
 
     def check(self) -> None:
         self.require("start", 0 <= self.start < self.end, f"0 or more and below the end, {self.end}")
-        self.require("end", self.end <= 1, "at most 1")
-        self.require("keep", 0 < self.keep < 1, "between 0 and 1")
-        self.require("scale", 0 < self.scale <= 1, "above 0 and at most 1")
         self.require("interrupt", self.interrupt == 0 or self.interrupt >= 2, "0, or 2 steps or more")
 
     @property

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
-from timedrun.methods.method import Hooks, Method, Position, Stage
+from timedrun.methods.method import Count, Method, Position, Rule, SizeHooks, Stage
 
 Pacing = Literal["linear", "composer_2022"]
 
@@ -23,13 +23,9 @@ def cut(tokens: Tensor, length: int, *, truncate: bool) -> Tensor:
     return tokens.reshape(-1)[: rows * length].view(rows, length)
 
 
-class _SequenceLengthWarmupHooks(Hooks):
+class _SequenceLengthWarmupHooks(SizeHooks):
     _method: SequenceLengthWarmup
-    saved = ("batches",)
-
-    def __init__(self, method: SequenceLengthWarmup) -> None:
-        super().__init__(method)
-        self.batches: dict[int, int] = {}  # length in tokens -> batches cut to it
+    done = "cut to {least}..{most} tokens"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if inputs.dim() != 2 or inputs.shape != targets.shape:
@@ -40,14 +36,9 @@ class _SequenceLengthWarmupHooks(Hooks):
         length = self._method.length(at.progress)
         if length >= inputs.shape[1]:
             return inputs, targets
-        self.batches[length] = self.batches.get(length, 0) + 1
+        self.count(length)
         truncate = self._method.truncate
         return cut(inputs, length, truncate=truncate), cut(targets, length, truncate=truncate)
-
-    def effect(self) -> str | None:
-        if not self.batches:
-            return None
-        return f"{sum(self.batches.values())} batches cut to {min(self.batches)}..{max(self.batches)} tokens"
 
 
 class SequenceLengthWarmup(Method, name="sequence_length_warmup", stage=Stage.SIZE, hooks=_SequenceLengthWarmupHooks):
@@ -57,22 +48,19 @@ class SequenceLengthWarmup(Method, name="sequence_length_warmup", stage=Stage.SI
     progress must be the share of `steps` taken.
     """
 
-    steps: int
+    steps: Annotated[int, Rule(lambda steps: isinstance(steps, int), "a number of optimizer steps")]
     """Optimizer steps of the whole run, of which `duration` is a fraction."""
-    duration: float = 0.3
+    duration: Annotated[float, Rule(lambda share: 0 < share <= 1, "a share of the run above 0")] = 0.3
     min_length: int = 8
     max_length: int = 1024
-    step_size: int = 8
+    step_size: Count = 8
     """Lengths are multiples of it; `composer_2022` grows by it."""
     truncate: bool = True
     pacing: Pacing = "linear"
     """composer_2022: the staircase of MosaicML's published runs, see `length`."""
 
     def check(self) -> None:
-        self.require("steps", isinstance(self.steps, int), "a number of optimizer steps")
-        self.require("duration", 0 < self.duration <= 1, "a share of the run above 0")
         self.require("min_length", 1 <= self.min_length < self.max_length, f"1 or more and below {self.max_length}")
-        self.require("step_size", self.step_size >= 1, "1 or more")
         increments = (self.max_length - self.min_length) // self.step_size
         if increments < 1 or self.warming < (1 if self.pacing == "linear" else increments):
             raise ValueError(

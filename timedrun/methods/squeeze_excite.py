@@ -1,11 +1,15 @@
 """Squeeze-and-excitation: scale the channels of a convolution's output by a function of their means."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Method
+from timedrun.methods.method import Count, Method, Rule
+
+WIDTH = Rule(
+    lambda width: width > 0 and (width <= 1 or not width % 1), "a fraction of the channels or a whole number of them"
+)
 
 
 class SqueezeExcitation(nn.Module):
@@ -33,15 +37,9 @@ class SqueezeExcite(Method, name="squeeze_excite"):
     """
 
     acting: ClassVar[tuple[type, ...]] = (SqueezeExcitation,)
-    latent_channels: float = 64.0
+    latent_channels: Annotated[float, WIDTH] = 64.0
     """Hidden width; below 1: a fraction of the channels."""
-    min_channels: int = 128
-
-    def check(self) -> None:
-        latent = self.latent_channels
-        fits = latent > 0 and (latent <= 1 or not latent % 1)
-        self.require("latent_channels", fits, "a fraction of the channels or a whole number of them")
-        self.require("min_channels", self.min_channels >= 1, "1 or more")
+    min_channels: Count = 128
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         layers = [

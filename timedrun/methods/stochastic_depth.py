@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from timedrun.methods.method import Hooks, Method, Position, unwrapped
+from timedrun.methods.method import Hooks, Method, Position, Probability, unwrapped
 from timedrun.training.initialisation import last_norm, residual_blocks
 
 Kind = Literal["sample", "block"]
@@ -97,11 +97,8 @@ class StochasticDepth(Method, name="stochastic_depth"):
 
     acting: ClassVar[tuple[type, ...]] = (_Branch,)
     kind: Kind = "sample"
-    rate: float = 0.1
+    rate: Probability = 0.1
     distribution: Literal["linear", "uniform"] = "linear"
-
-    def check(self) -> None:
-        self.require("rate", 0 < self.rate < 1, "a probability between 0 and 1")
 
     @property
     def skips_parameters(self) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from timedrun.methods.ema import averaged_dtype
-from timedrun.methods.method import Hooks, Method, Position, Stage, local_tensors, unwrapped
+from timedrun.methods.method import Hooks, Method, Position, Rule, Stage, local_tensors, unwrapped
 
 
 class _SWAHooks(Hooks):
@@ -60,14 +60,14 @@ class SWA(Method, name="swa", stage=Stage.WEIGHTS, hooks=_SWAHooks):
 
     clashes: ClassVar[dict[str, str]] = {"ema": "both average the weights"}
     start: float = 0.7
-    end: float = 0.97
-    interval: float = 0.01
+    end: Annotated[
+        float, Rule(lambda end: end < 1, "below 1, so that training refreshes batch norm's statistics after it")
+    ] = 0.97
+    interval: Annotated[float, Rule(lambda share: share > 0, "a fraction of the run above 0")] = 0.01
     """Least distance of two points, a fraction of the run; if progress changes by epochs, there is one an epoch."""
 
     def check(self) -> None:
         self.require("start", 0 <= self.start < self.end, f"0 or more and below the end, {self.end}")
-        self.require("end", self.end < 1, "below 1, so that training refreshes batch norm's statistics after it")
-        self.require("interval", self.interval > 0, "a fraction of the run above 0")
 
     @property
     def acts_from(self) -> float:

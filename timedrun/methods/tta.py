@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, Stage, require_images, unwrapped
+from timedrun.methods.method import Hooks, Method, Rule, Stage, require_images, unwrapped
 
 
 def mean_over_views(model: Callable[[Tensor], Tensor], images: Tensor, shift: int = 1) -> Tensor:
@@ -83,18 +83,12 @@ class _TTAHooks(Hooks):
 
 class TTA(Method, name="tta", stage=Stage.WEIGHTS, hooks=_TTAHooks):
     """Test-time augmentation: the mean of the outputs over six views of each evaluated image, as airbench94 evaluates
-    (Jordan 2024, arXiv 2404.00498, section 3.5); `shift` 0: two views. An evaluation takes as many passes as views.
-
-    Training is untouched. A time to a target with it is no time to the same target without it.
-    """
+    (Jordan 2024, arXiv 2404.00498, section 3.5); `shift` 0: two views. An evaluation takes as many passes as views."""
 
     clashes: ClassVar[dict[str, str]] = {"no_op_model": "leave no image to evaluate"}
     needs_tensors = "calls the model with images alone"
-    shift: int = 1
+    shift: Annotated[int, Rule(lambda pixels: pixels >= 0, "0 or more pixels")] = 1
     """Pixels by which images are moved up and left, and down and right."""
-
-    def check(self) -> None:
-        self.require("shift", self.shift >= 0, "0 or more pixels")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         if all(parameter.dim() != 4 for parameter in model.parameters()):

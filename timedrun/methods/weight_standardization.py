@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from timedrun.methods.method import Method, left_out
+from timedrun.methods.method import Method, NotNegative, left_out
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -24,15 +24,11 @@ class WeightStandardization(Method, name="weight_standardization"):
     """Standardized weights in all convolutions but the last `ignore_last` (Qiao et al. 2019, arXiv 1903.10520), and
     those of one weight a filter, which would be 0.
 
-    The parameter that is trained gets the name `parametrizations.weight.original`; `torch.nn.utils.parametrize.
-    remove_parametrizations` makes a plain layer of it for inference. Optimizer muon needs plain weights.
+    The parameter that is trained gets the name `parametrizations.weight.original`. Optimizer muon needs plain weights.
     """
 
     acting: ClassVar[tuple[type, ...]] = (Standardized,)
-    ignore_last: int = 0
-
-    def check(self) -> None:
-        self.require("ignore_last", self.ignore_last >= 0, "0 or more")
+    ignore_last: NotNegative = 0
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         layers = [layer for layer in model.modules() if isinstance(layer, _CONVOLUTIONS)]

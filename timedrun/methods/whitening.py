@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from timedrun.methods.channels_last import refuse_crashes
-from timedrun.methods.method import LATER, Hooks, Method, NoEffect, Position, unwrapped
+from timedrun.methods.method import LATER, Hooks, Method, NoEffect, Position, Positive, Rule, unwrapped
 
 _CHUNK = 1024  # images at a time: the patches of a whole data set would not fit
 
@@ -90,6 +90,7 @@ class _WhiteningHooks(Hooks):
     _method: Whitening
     _convolution: nn.Conv2d | None = None
     saved = ("whitened",)
+    done = "first convolution whitens the patches of {hooks.whitened} images"
     whitened = 0
     """Images whose patches the weights whiten; 0 before the first batch."""
     _after: tuple[Callable[[], object], ...] = ()  # calls after the step
@@ -129,29 +130,21 @@ class _WhiteningHooks(Hooks):
             call()
         self._after = ()
 
-    def effect(self) -> str | None:
-        return f"first convolution whitens the patches of {self.whitened} images" if self.whitened else None
-
 
 class Whitening(Method, name="whitening", hooks=_WhiteningHooks):
     """Whitening weights for the first convolution, frozen from the start (`whitening_weights`).
 
     They are computed in the run, on the clock, from the first training batch (rank 0's): airbench takes 5,000 images.
-    The layer needs 2 * C * k * k output channels; a bias that it has trains until `bias_end`.
     """
 
     moves_pixels = False
     clashes: ClassVar[dict[str, str]] = {"weight_standardization": "both set the weights of the first convolution"}
-    eps: float = 5e-4
+    eps: Positive = 5e-4
     """Added to the eigenvalues: the larger, the less are rare patterns amplified."""
-    bias_end: float = field(default=1.0, metadata=LATER)
+    bias_end: Annotated[float, Rule(lambda share: 0 <= share <= 1, "from 0 to 1")] = field(default=1.0, metadata=LATER)
     """Elapsed fraction of the run up to which the layer's bias trains, by a gradient that falls to 0 linearly, as
     airbench94's rate of it does within 3 of 8 epochs, or by a step that does where the optimizer divides by the size of
     gradients, as Adam; 1: to the end, by its whole gradient; 0: it is frozen, and the backward pass ends there."""
-
-    def check(self) -> None:
-        self.require("bias_end", 0 <= self.bias_end <= 1, "from 0 to 1")
-        self.require("eps", self.eps > 0, "above 0")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         convolution = first_convolution(model)

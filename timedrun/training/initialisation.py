@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import torch
 from torch import nn
 
 Initialisation = Literal[
@@ -30,8 +29,14 @@ def initialize(model: nn.Module, how: Initialisation) -> None:
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")  # N(0, 2 / fan_out)
             elif isinstance(layer, nn.BatchNorm2d):
                 layer.reset_parameters()
-        if how == "torchvision_zero_residual":
-            zero_residual(model)
+        if how == "torchvision_zero_residual":  # a block begins as the identity: Goyal et al. 2017, arXiv 1706.02677
+            if not (blocks := residual_blocks(model)):
+                raise ValueError(
+                    f"this {type(model).__name__} has no residual blocks with bn2 or bn3 and downsample, so none of"
+                    " their scales could be set to zero; use initialisation torchvision"
+                )
+            for block in blocks:
+                nn.init.zeros_(last_norm(block).get_parameter("weight"))
         return
     for layer in model.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
@@ -40,23 +45,6 @@ def initialize(model: nn.Module, how: Initialisation) -> None:
         for layer in model.modules():
             if isinstance(layer, nn.BatchNorm2d):
                 nn.init.uniform_(layer.weight)
-
-
-@torch.no_grad()
-def zero_residual(model: nn.Module) -> None:
-    """Set the last batch norm's scale of each residual block to zero, in place, so that a block begins as the identity
-    (Goyal et al. 2017, arXiv 1706.02677). Blocks have `bn2` or `bn3` and `downsample`, as in torchvision and timm.
-
-    Raises ValueError if the model has none.
-    """
-    blocks = residual_blocks(model)
-    if not blocks:
-        raise ValueError(
-            f"this {type(model).__name__} has no residual blocks with bn2 or bn3 and downsample, so none of their "
-            "scales could be set to zero; use initialisation torchvision"
-        )
-    for block in blocks:
-        nn.init.zeros_(last_norm(block).get_parameter("weight"))
 
 
 def residual_blocks(model: nn.Module) -> list[nn.Module]:

@@ -49,7 +49,7 @@ class OptimizerConfig:
 
 class GroupedOptimizer(Optimizer, ABC):
     """Base of optimizers: peak learning rate per group, iteration over groups, a decay that follows the schedule alone,
-    and the steps of SGD and Adam."""
+    the step of SGD and the means of Adam."""
 
     def __init__(self, params: ParamsT, defaults: Group) -> None:
         for name in ("lr", "weight_decay", "momentum", "eps"):
@@ -133,18 +133,6 @@ class GroupedOptimizer(Optimizer, ABC):
             torch._foreach_mul_(running, momentum)
             torch._foreach_add_(running, [grads[index] for index in started], alpha=1 - group["dampening"])
         return list(torch._foreach_add(grads, buffers, alpha=momentum)) if group["nesterov"] else buffers
-
-    def _adamw(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
-        """Decay, then Adam's bias-corrected step with the group's betas and eps."""
-        means, squares, taken = self._moments(group, params, grads)
-        self._decay(group, params)
-        beta1, beta2 = group["betas"]
-        steps = [-group["lr"] / (1 - beta1**step) for step in taken]
-        roots = [math.sqrt(1 - beta2**step) for step in taken]
-        divisors = torch._foreach_sqrt(squares)
-        torch._foreach_div_(divisors, roots)
-        torch._foreach_add_(divisors, group["eps"])
-        torch._foreach_addcdiv_(params, means, divisors, steps)
 
 
 class Lamb(GroupedOptimizer):
@@ -232,7 +220,15 @@ class DecoupledAdamW(GroupedOptimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
-        self._adamw(group, params, grads)
+        means, squares, taken = self._moments(group, params, grads)
+        self._decay(group, params)
+        beta1, beta2 = group["betas"]
+        steps = [-group["lr"] / (1 - beta1**step) for step in taken]
+        roots = [math.sqrt(1 - beta2**step) for step in taken]
+        divisors = torch._foreach_sqrt(squares)
+        torch._foreach_div_(divisors, roots)
+        torch._foreach_add_(divisors, group["eps"])
+        torch._foreach_addcdiv_(params, means, divisors, steps)
 
 
 def newton_schulz(matrices: Tensor, iterations: int = 5, *, bf16: bool = False) -> Tensor:

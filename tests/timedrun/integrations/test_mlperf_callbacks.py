@@ -1,5 +1,6 @@
 """MLPerf logs of the Trainers of transformers and Lightning, each on three evaluations of one weight."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +106,27 @@ def lightning_trainer(run: MLPerfRun, metric: str, **given: Any) -> tuple[Any, A
     return trainer, Module(), loader
 
 
-def test_transformers_trainer_ends_at_the_target_with_a_valid_log(run, tmp_path):
-    trainer = transformers_trainer(run, tmp_path, "eval_accuracy")
+@pytest.mark.parametrize("library", ["transformers", "lightning"])
+def test_a_trainer_ends_at_the_target_with_a_valid_log(run, tmp_path, library):
+    if library == "transformers":
+        trainer = transformers_trainer(run, tmp_path, "eval_accuracy")
+        fit = trainer.train
+    else:
+        trainer, module, loader = lightning_trainer(run, "accuracy")
+        fit = partial(trainer.fit, module, loader, loader)
     with run:
-        trainer.train()
-        assert run.reached and trainer.state.global_step == 4
+        fit()
+        assert run.reached and (trainer.state if library == "transformers" else trainer).global_step == 4
     assert course(read(tmp_path / "result_0.txt")) == TO_EPOCH_2
     assert check(tmp_path / "result_0.txt", "4.0.0").passed
+
+
+def test_an_exception_in_lightnings_trainer_aborts_the_run(run, tmp_path):
+    trainer, module, loader = lightning_trainer(run, "accuracy", fails_at=3)
+    with pytest.raises(ZeroDivisionError):
+        trainer.fit(module, loader, loader)
+    stop = read(tmp_path / "result_0.txt").stopped
+    assert stop is not None and stop.metadata["reason"] == "ZeroDivisionError: in a step"
 
 
 def test_transformers_evaluations_of_other_sets_and_outside_of_training_are_passed_over(run, tmp_path):
@@ -132,20 +147,3 @@ def test_a_metric_that_transformers_trainer_does_not_give_aborts_the_run(run, tm
     with pytest.raises(TrainingLoopError, match="Did you mean eval_accuracy?"), run:
         trainer.train()
     assert read(tmp_path / "result_0.txt").status == keys.ABORTED
-
-
-def test_lightnings_trainer_ends_at_the_target_with_a_valid_log(run, tmp_path):
-    trainer, module, loader = lightning_trainer(run, "accuracy")
-    with run:
-        trainer.fit(module, loader, loader)
-        assert run.reached and trainer.global_step == 4
-    assert course(read(tmp_path / "result_0.txt")) == TO_EPOCH_2
-    assert check(tmp_path / "result_0.txt", "4.0.0").passed
-
-
-def test_an_exception_in_lightnings_trainer_aborts_the_run(run, tmp_path):
-    trainer, module, loader = lightning_trainer(run, "accuracy", fails_at=3)
-    with pytest.raises(ZeroDivisionError):
-        trainer.fit(module, loader, loader)
-    stop = read(tmp_path / "result_0.txt").stopped
-    assert stop is not None and stop.metadata["reason"] == "ZeroDivisionError: in a step"

@@ -17,7 +17,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "gyro_dropout": {"sigma": 6, "tau": 2},
     "ghost_batch_norm": {"ghost_batch": 2},
     "squeeze_excite": {"min_channels": 4, "latent_channels": 0.25},
-    "stochastic_depth": {"kind": "block", "rate": 0.5},
+    "stochastic_depth": {"kind": "block", "rate": 0.9},
     "ema": {"half_life": 2, "update_interval": 2},
     "layer_freezing": {"start": 0.2, "level": 0.5},
     "sam": {"interval": 2},
@@ -68,23 +68,23 @@ class SmallRun:
         with torch.no_grad():
             return F.cross_entropy(self.model(images), labels, reduction="none")
 
-    def data(self, step: int) -> tuple[Tensor, Tensor]:
-        generator = torch.Generator().manual_seed(step)
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        generator, labels = torch.Generator().manual_seed(step), torch.arange(4)
         size = self.speed.input_size(32, step / STEPS)
-        return torch.randint(256, (4, 3, size, size), dtype=torch.uint8, generator=generator), torch.arange(4)
+        images = torch.randint(256, (4, 3, size, size), dtype=torch.uint8, generator=generator)
+        images = self.speed.augment(images, torch.arange(4 * step, 4 * step + 4).numpy(), epoch=1).float() / 128 - 1
+        self.speed.before_step(self.model, step, step / STEPS)
+        return self.speed.batch(*self.speed.select(images, labels, self.losses), 4)
 
     def step(self, step: int) -> Tensor:
         """Take step `step` (from 0) and return its loss."""
-        images, labels = self.data(step)
-        images = self.speed.augment(images, torch.arange(4 * step, 4 * step + 4).numpy(), epoch=1).float() / 128 - 1
-        self.speed.before_step(self.model, step, step / STEPS)
-        images, labels = self.speed.select(images, labels, self.losses)
-        inputs, targets = self.speed.batch(images, labels, 4)
+        inputs, targets = self.batch(step)
 
         def compute(reduced: bool) -> Tensor:
             with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
                 logits = self.model(inputs)
-            loss = F.cross_entropy(logits.float(), targets)
+            hard = not targets.is_floating_point()
+            loss = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten() if hard else targets)
             loss.backward()
             return loss.detach()
 
@@ -124,21 +124,15 @@ class TokenRun(SmallRun):
     weights, which any state dict holds."""
 
     def __init__(self, *methods: Method) -> None:
-        self.speed = stack(*methods, seed=3)
+        self.speed, self.autocast = stack(*methods, seed=3), False
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Embedding(11, 8), nn.Dropout(0.5), nn.Linear(8, 11))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
 
-    def step(self, step: int) -> Tensor:
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
         tokens = torch.randint(11, (2, 17), generator=torch.Generator().manual_seed(step))
         self.speed.before_step(self.model, step, step / STEPS)
-        inputs, targets = self.speed.batch(tokens[:, :-1], tokens[:, 1:], 11)
-        loss = F.cross_entropy(self.model(inputs).flatten(0, 1), targets.flatten())
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.speed.after_step(self.model)
-        return loss.detach()
+        return self.speed.batch(tokens[:, :-1], tokens[:, 1:], 11)
 
     def evaluated(self) -> list[Tensor]:
         return list(self.model.state_dict().values())

@@ -56,16 +56,13 @@ def tokens() -> torch.Tensor:
     return torch.randint(30, (3, LENGTH), generator=torch.Generator().manual_seed(1))
 
 
-def test_slopes_are_the_papers_and_twelve_heads_take_eight_and_then_every_second_of_sixteen():
+def test_slopes_are_the_papers_and_the_bias_is_minus_slope_times_distance():
     assert alibi_slopes(8) == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
     assert alibi_slopes(16) == pytest.approx([2 ** (-h / 2) for h in range(1, 17)])
     assert alibi_slopes(12) == pytest.approx([2**-h for h in range(1, 9)] + [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5])
     for heads in range(2, 200):
         slopes = alibi_slopes(heads)
         assert len(set(slopes)) == heads and min(slopes) == pytest.approx(2**-8) and max(slopes) < 1
-
-
-def test_the_bias_is_minus_slope_times_distance_and_causal():
     slopes = alibi_slopes(3)
     bias = distance_bias(torch.tensor(slopes), 3, 5, causal=True)
     symmetric = distance_bias(torch.tensor(slopes), 3, 5, causal=False)
@@ -166,12 +163,14 @@ def test_other_masks_attentions_and_models_are_refused(make_model, tokens):
     ALiBi().model(model)
     with pytest.raises(ValueError, match=r"takes a mask \[batch, tokens\]"):
         model(tokens, attention_mask=torch.ones(3, 1, LENGTH, LENGTH))
+    with torch.device("meta"), pytest.raises(ValueError, match=r"BertModel on the meta device .*\(to_empty\)"):
+        alibi(make_model("Bert"))
     for other in (nn.MultiheadAttention(8, 2), model):  # the second has it already
         with pytest.raises(NoEffect, match="alibi found no GPT-2, BERT or RoBERTa"):
             ALiBi().model(other)
 
 
-def test_a_quarter_of_the_length_makes_four_sequences_of_one_in_order():
+def test_a_quarter_of_the_length_makes_four_sequences_of_one_in_order_and_a_scaling_of_one_leaves_them(make_model):
     tokens = torch.arange(16).view(2, 8)
     expected = torch.tensor([[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [12, 13], [14, 15]])
     assert torch.equal(shortened(tokens, 0.25), expected)
@@ -180,19 +179,8 @@ def test_a_quarter_of_the_length_makes_four_sequences_of_one_in_order():
     inputs, targets = hooks.batch(tokens, tokens + 1, Position(0, 0.5), 30)
     assert torch.equal(targets, inputs + 1)
     assert hooks.effect() == "1 batches cut to 0.25 of their length"
-
-
-def test_a_scaling_of_one_leaves_batches_alone_and_surgery_still_counts(make_model):
-    speed = stack(ALiBi(train_sequence_length_scaling=1.0))
+    speed = stack(ALiBi(train_sequence_length_scaling=1.0))  # surgery still counts
     speed.model(make_model())
-    tokens = torch.arange(8).view(1, 8)
     speed.enter(0, 0.0)
     assert speed.batch(tokens, tokens, 30)[0] is tokens
     speed.verify()
-
-
-def test_a_model_on_the_meta_device_which_has_no_values_to_set_is_refused(make_model):
-    with torch.device("meta"):
-        model = make_model("Bert")
-    with pytest.raises(ValueError, match=r"BertModel on the meta device .*\(to_empty\)"):
-        alibi(model)

@@ -142,13 +142,10 @@ def test_an_image_depends_on_its_sample_epoch_and_seed_and_not_on_its_batch(meth
     assert channels_last.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_randaugment_is_a_sequence_of_operations():
+def test_randaugment_is_a_sequence_of_operations_and_augmix_the_weighted_sum_of_the_image_and_its_chains():
     draws = random_uniform(3, 1, SAMPLES, "randaugment", 6)
     expected = operate(operate(IMAGES, "safe", 4.0, draws[:, :3]), "safe", 4.0, draws[:, 3:])
     assert torch.equal(augmented(RandAugment(severity=4.0, operations="safe")), expected)
-
-
-def test_augmix_is_the_weighted_sum_of_the_image_and_its_chains():
     draws = random_uniform(3, 1, SAMPLES, "augmix", 14).reshape(24, 2, 7)
     weights = chain_weights(2, 1.0, random_bits(3, 1, SAMPLES, "augmix_weights", 1))
     parts = [IMAGES]

@@ -73,72 +73,55 @@ def test_the_average_of_a_sharded_model_is_that_of_a_whole_one():
         torch.distributed.destroy_process_group()
 
 
-def test_evaluation_sees_the_average_of_parameters_and_buffers():
-    method = EMA(half_life=4, update_interval=2)
-    hooks = method.hooks()
-    model, history = train(9, hooks)
-    smoothing = 2 ** (-2 / 4)
-    for name in ("layers.0.weight", "layers.2.bias", "layers.1.running_mean", "layers.1.running_var"):
-        average = history[1][name].double()  # starts as a copy, at the first update
-        for step in (4, 6, 8):
-            average = smoothing * average + (1 - smoothing) * history[step - 1][name].double()
-        with hooks.evaluation(model):
-            torch.testing.assert_close(tensors_of(model)[name].double(), average, atol=1e-6, rtol=1e-6)
-
-
-def test_integer_buffers_are_truncated_constants_kept_and_masks_copied():
-    hooks = EMA(half_life=4, update_interval=2).hooks()
-    model, _ = train(6, hooks)
-    counter = 2.0
-    for seen in (4, 6):
-        counter = float(int(2**-0.5 * counter + (1 - 2**-0.5) * seen))
-    model.mask.fill_(True)
-    hooks.after_step(model, 8)
-    with hooks.evaluation(model):
-        assert model.layers[1].num_batches_tracked == int(2**-0.5 * counter + (1 - 2**-0.5) * 6)
-        assert torch.equal(model.positions, torch.arange(7))
-        assert model.mask.all()
-
-
-def test_training_is_bit_identical_with_and_without():
-    plain, _ = train(12)
-    averaged, _ = train(12, EMA(half_life=3, update_interval=1).hooks(), evaluate_every=2)
-    for name, tensor in tensors_of(plain).items():
-        assert torch.equal(tensor, tensors_of(averaged)[name]), name
-
-
-def test_evaluation_puts_everything_back_even_after_an_error():
-    hooks = EMA(half_life=3, update_interval=1).hooks()
-    model, history = train(5, hooks)
-    addresses = [tensor.data_ptr() for tensor in tensors_of(model).values()]
+def test_evaluation_alone_sees_the_average_of_every_kind_of_tensor():
+    hooks, smoothing = EMA(half_life=4, update_interval=2).hooks(), 2 ** (-2 / 4)
+    plain, _ = train(9)
+    model, history = train(9, hooks, evaluate_every=2)
+    state, addresses = hooks.state_dict(), [tensor.data_ptr() for tensor in tensors_of(model).values()]
+    shadow = copy.deepcopy(state["shadow"])
     with pytest.raises(KeyboardInterrupt), hooks.evaluation(model):
-        assert not torch.equal(tensors_of(model)["layers.0.weight"], history[-1]["layers.0.weight"])
-        assert [tensor.data_ptr() for tensor in tensors_of(model).values()] == addresses
+        found = tensors_of(model)
+        for name in ("layers.0.weight", "layers.2.bias", "layers.1.running_mean", "layers.1.running_var"):
+            average = history[1][name].double()  # starts as a copy, at the first update
+            for step in (4, 6, 8):
+                average = smoothing * average + (1 - smoothing) * history[step - 1][name].double()
+            torch.testing.assert_close(found[name].double(), average, atol=1e-6, rtol=1e-6)
+        counter = 2.0
+        for seen in (4, 6, 8):  # whole parts
+            counter = float(int(smoothing * counter + (1 - smoothing) * seen))
+        assert model.layers[1].num_batches_tracked == counter and torch.equal(model.positions, torch.arange(7))
+        assert [tensor.data_ptr() for tensor in found.values()] == addresses
         raise KeyboardInterrupt
-    for name, tensor in tensors_of(model).items():
-        assert torch.equal(tensor, history[-1][name]), name
+    for name, tensor in tensors_of(model).items():  # everything is back, and training is that without
+        assert torch.equal(tensor, history[-1][name]) and torch.equal(tensor, tensors_of(plain)[name]), name
+    with torch.no_grad():
+        model.layers[0].weight.add_(1)
+    model.mask.fill_(True)
+    hooks.after_step(model, 10)
+    with hooks.evaluation(model):
+        assert model.mask.all()  # the current value of a flag
+    assert all(torch.equal(state["shadow"][name], shadow[name]) for name in shadow)  # a snapshot
 
 
-def test_evaluation_before_the_first_update_uses_training_weights():
+def test_evaluation_before_the_first_update_uses_training_weights_and_a_buffer_of_no_checkpoint_is_the_models():
     hooks = EMA(half_life=100, update_interval=20).hooks()
     model, history = train(19, hooks)
     with hooks.evaluation(model):
         assert torch.equal(model.layers[0].weight, history[-1]["layers.0.weight"])
     assert hooks.effect() is None
-    hooks.after_step(model, 20)
-    assert hooks.effect() == "1 updates of the moving average"
-
-
-def test_state_is_a_snapshot():
-    hooks = EMA(half_life=4, update_interval=1).hooks()
-    model, _ = train(4, hooks)
-    state = hooks.state_dict()
-    frozen = copy.deepcopy(state)
-    with torch.no_grad():
-        model.layers[0].weight.add_(1)
-    hooks.after_step(model, 5)
-    for name, tensor in state["shadow"].items():
-        assert torch.equal(tensor, frozen["shadow"][name]), f"{name} of the saved state followed the run"
+    for step in (20, 40):
+        model.positions = torch.arange(step, step + 7)
+        hooks.after_step(model, step)
+    with hooks.evaluation(model):
+        assert model.positions[0] == 40
+    assert hooks.effect() == "2 updates of the moving average"
+    assert tensors_of(torch.compile(model)).keys() == tensors_of(model).keys()
+    assert unwrapped(DDPInner(torch.compile(model))) is model
+    shadow = [torch.tensor(9_007_199_254_740), torch.tensor([3, -7])]  # counters: in double precision
+    current = [torch.tensor(9_007_199_254_993), torch.tensor([90, 100])]
+    expected = [(a + (1.0 - 0.9) * (b.double() - a)).long() for a, b in zip(shadow, current, strict=True)]
+    ema_update(shadow, current, 0.9)
+    assert all(torch.equal(a, b) for a, b in zip(shadow, expected, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -154,12 +137,6 @@ def test_the_average_of_half_precision_moves_by_less_than_its_rounding(dtype):
     with restored.evaluation(model):
         assert model.weight.dtype == dtype
         assert model.weight.item() == pytest.approx(0.75, abs=0.004)
-
-
-def test_names_of_tensors_depend_neither_on_compilation_nor_on_the_module_inside_ddp():
-    model = Network()
-    assert tensors_of(torch.compile(model)).keys() == tensors_of(model).keys()
-    assert unwrapped(DDPInner(torch.compile(model))) is model
 
 
 def test_an_average_of_another_model_or_type_is_refused_and_nothing_changes():
@@ -195,29 +172,6 @@ def test_tensors_found_once_give_the_average_of_those_found_at_every_update():
             assert torch.equal(average, kept.state_dict()["shadow"][name]), (step, name)
 
 
-def test_a_buffer_that_no_checkpoint_has_is_the_models_own():
-    model = nn.Linear(2, 2)
-    model.register_buffer("window", torch.tensor(8), persistent=False)
-    hooks = EMA(half_life=1, update_interval=1).hooks()
-    for step in (1, 2, 3):
-        model.window.fill_(2**step)
-        hooks.after_step(model, step)
-    with hooks.evaluation(model):
-        assert model.window == 8
-
-
-def test_counters_are_averaged_in_double_precision():
-    shadow = [torch.tensor(9_007_199_254_740), torch.tensor([3, -7])]
-    current = [torch.tensor(9_007_199_254_993), torch.tensor([90, 100])]
-    weight = 1.0 - 0.9
-    expected = [
-        [int(old + weight * (new - old)) for old, new in zip(a.view(-1).tolist(), b.view(-1).tolist(), strict=True)]
-        for a, b in zip(shadow, current, strict=True)
-    ]
-    ema_update(shadow, current, 0.9)
-    assert [average.view(-1).tolist() for average in shadow] == expected
-
-
 def test_the_weights_become_the_mean_that_torch_computes():
     model, speed = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), stack(SWA(start=0.5, end=0.8, interval=0.1))
     expected = AveragedModel(model)
@@ -233,11 +187,8 @@ def test_the_weights_become_the_mean_that_torch_computes():
             speed.after_step(model)
     torch.testing.assert_close(model[0].weight, expected.module[0].weight)
     assert speed.report == ["swa: the mean of 3 points took the weights' place"]
-
-
-def test_a_progress_that_changes_by_epochs_gives_one_point_an_epoch():
-    speed, model = stack(SWA(start=0.5, end=0.9)), nn.Linear(2, 2)
-    for step in range(100):
+    speed = stack(SWA(start=0.5, end=0.9))
+    for step in range(100):  # a progress that changes by epochs: one point an epoch
         speed.before_step(model, step, step // 10 / 10)
         speed.after_step(model)
     assert speed.report == ["swa: the mean of 4 points took the weights' place"]

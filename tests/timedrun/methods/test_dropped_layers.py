@@ -74,26 +74,20 @@ def test_attention_keeps_its_dropout_and_what_is_off_stays_off(read):
     assert "; 2 of them with masks" in speed.report[0]
     kept = model.weights(torch.full((64, 1, 16, 16), 1 / 16))
     assert model.weights.p == 0.1 and 0.85 < float((kept > 0).float().mean()) < 0.95
-    with pytest.raises(NoEffect, match="found no nn.Dropout of a rate above 0 to replace; 1 of rate 0 stay off"):
-        stack(GyroDropout()).model(nn.Sequential(nn.Dropout(0.0)))
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 5, 16), (2, 16, 5, 5), (2, 16, 16, 16)])
 def test_the_features_of_images_are_their_channels_wherever_they_are(shape):
-    speed = stack(GyroDropout(sigma=4, tau=1))
-    model = speed.model(nn.Sequential(nn.Dropout()))
-    speed.before_step(model, 0, 0.0)
-    whole = model(torch.ones(shape)).transpose(1, 3 if shape[1] == 5 else 1).flatten(2)
-    assert bool((whole == whole[:, :, :1]).all()) and whole.unique().tolist() == [0, 2]
-
-
-def test_layers_have_masks_of_their_own_which_follow_the_model_to_its_device():
+    """Layers have masks of their own, in the type and on the device of the inputs; vectors have torch's dropout."""
     speed = stack(GyroDropout(sigma=4, tau=1))
     model = speed.model(nn.Sequential(nn.Dropout(), nn.Dropout()))
     speed.before_step(model, 0, 0.0)
-    assert model(torch.ones(4, 8, device="meta")).is_meta
-    first, second = (layer(torch.ones(1, 64)) for layer in model)
-    assert not torch.equal(first, second) and first.unique().tolist() == [0, 2]
+    assert model(torch.ones(4, 8, device="meta")).is_meta and model(torch.ones(6)).shape == (6,)
+    for dtype in (torch.float32, torch.bfloat16):
+        first, second = (layer(torch.ones(1, 64, dtype=dtype)) for layer in model)
+        assert first.dtype == dtype and not torch.equal(first, second) and first.unique().tolist() == [0, 2]
+    whole = model[0](torch.ones(shape)).transpose(1, 3 if shape[1] == 5 else 1).flatten(2)
+    assert bool((whole == whole[:, :, :1]).all()) and whole.unique().tolist() == [0, 2]
 
 
 def test_other_masks_and_other_skipped_blocks_compile_no_further_graph():
@@ -122,14 +116,14 @@ def network(block: str = "bottleneck") -> nn.Module:
     return build_model(ModelConfig(block=block, **shape), seed=1)
 
 
-def test_rates_grow_with_depth():
-    assert keep_rates(4, 0.2, "linear") == pytest.approx([0.95, 0.9, 0.85, 0.8])
-    assert keep_rates(3, 0.2, "uniform") == [0.8] * 3
-
-
 @pytest.mark.parametrize("block", ["basic", "bottleneck"])
 def test_a_sample_keeps_or_loses_its_branch_and_evaluation_scales_it(block):
+    assert keep_rates(4, 0.2, "linear") == pytest.approx([0.95, 0.9, 0.85, 0.8])  # growing with depth
+    assert keep_rates(3, 0.2, "uniform") == [0.8] * 3
     torch.manual_seed(0)
+    branch = _Branch(1 - 0.00625, "sample")  # the first of 16 blocks at 0.1; bf16 draws of 1/256 gave 0.0078
+    many = branch(nn.Identity(), None, torch.ones(1_000_000, 1, dtype=torch.bfloat16))
+    assert many.dtype == torch.bfloat16 and 0.0060 < float((many == 0).float().mean()) < 0.0065  # 3 deviations
     plain = network(block)
     dropped = stack(StochasticDepth(rate=0.4, distribution="uniform")).model(copy.deepcopy(plain))
     (first, *_), (changed, *_) = residual_blocks(plain), residual_blocks(dropped)
@@ -174,33 +168,10 @@ def test_other_libraries_blocks_and_blurred_convolutions(torchvision):
         assert model(torch.randn(2, 3, 64, 64)).shape == (2, 4)
 
 
-def test_a_group_norm_whose_backward_pass_would_end_the_process_is_refused():
-    layers = [nn.Conv2d(3, 24, 2, bias=False), nn.GroupNorm(4, 24)]
-    with pytest.raises(ValueError, match=r"layer_freezing: GroupNorm\(24\) follows .* remove layer_freezing"):
-        stack(ChannelsLast(), LayerFreezing()).model(nn.Sequential(*copy.deepcopy(layers)))
-    speed = stack(ChannelsLast(), Whitening())
-    model = speed.model(nn.Sequential(*layers))
-    speed.before_step(model, 0, 0.0)
-    for size in (9, 2):  # one pixel after the convolution: in every memory format
-        inputs = speed.batch(torch.randn(20, 3, size, size), torch.zeros(20), 2)[0]
-        with pytest.raises(ValueError, match=r"\(segmentation fault\).*; use contiguous"):
-            model(inputs)
-
-
-def test_the_rate_holds_in_low_precision():
-    torch.manual_seed(0)
-    branch = _Branch(1 - 0.00625, "sample")  # the first of 16 blocks at 0.1; bf16 draws of 1/256 gave 0.0078
-    kept = branch(nn.Identity(), None, torch.ones(1_000_000, 1, dtype=torch.bfloat16))
-    assert kept.dtype == torch.bfloat16 and 0.0060 < float((kept == 0).float().mean()) < 0.0065  # 3 deviations
-
-
-def test_the_number_of_frozen_layers_grows_linearly_and_spares_the_last():
-    method = LayerFreezing(start=0.5)
+def test_frozen_layers_grow_linearly_and_keep_their_weights_and_the_others_train():
+    method = LayerFreezing(start=0.5)  # spares the last
     assert [method.count(11, progress / 20) for progress in range(8, 21)] == [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     assert LayerFreezing(start=0.0, level=0.3).count(11, 1.0) == 3
-
-
-def test_frozen_layers_keep_their_weights_and_the_others_train():
     torch.manual_seed(0)
     network = nn.Sequential(
         nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 2)
@@ -243,14 +214,19 @@ def test_layers_that_a_warm_up_froze_train_again_and_those_frozen_by_others_do_n
     assert speed.report == ["layer_freezing: nothing yet"]
 
 
-@pytest.mark.parametrize("method", [LayerFreezing(start=0.0), Whitening()])
-def test_such_a_group_norm_is_refused_for_inputs_in_channels_last_order_alone(method):
-    speed = stack(method)
-    model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2, bias=False), nn.GroupNorm(4, 24), nn.Conv2d(24, 2, 2)))
+@pytest.mark.parametrize("given", [[LayerFreezing(start=0.0)], [Whitening()], [ChannelsLast(), Whitening()]])
+def test_a_group_norm_whose_backward_pass_would_end_the_process_is_refused(given):
+    """For inputs in channels-last order alone."""
+    layers = nn.Conv2d(3, 24, 2, bias=False), nn.GroupNorm(4, 24), nn.Conv2d(24, 2, 1)
+    with pytest.raises(ValueError, match=r"layer_freezing: GroupNorm\(24\) follows .* remove layer_freezing"):
+        stack(ChannelsLast(), LayerFreezing()).model(nn.Sequential(*copy.deepcopy(layers)))
+    speed = stack(*given)
+    model = speed.model(nn.Sequential(*layers))
     speed.before_step(model, 0, 0.9)
-    speed.batch(torch.randn(20, 3, 9, 9), torch.zeros(20), 2)
-    with pytest.raises(ValueError, match="segmentation fault"):
-        model(torch.randn(20, 3, 9, 9).to(memory_format=torch.channels_last))
+    for size in (9, 2):  # one pixel after the convolution: in every memory format
+        inputs = speed.batch(torch.randn(20, 3, size, size), torch.zeros(20), 2)[0]
+        with pytest.raises(ValueError, match=r"\(segmentation fault\).*; use contiguous"):
+            model(inputs.to(memory_format=torch.channels_last))
 
 
 def test_a_layer_that_the_user_freezes_during_the_run_stays_frozen():
@@ -264,15 +240,6 @@ def test_a_layer_that_the_user_freezes_during_the_run_stays_frozen():
         trained.append([layer.weight.requires_grad for layer in model])
     assert trained[1:3] == [[False] + 3 * [True] + [False, True], 3 * [False] + [True, False, True]]
     assert trained[3:] == [5 * [False] + [True], trained[1]] and all(trained[0])
-
-
-def test_dropout_of_vectors_is_torchs_and_masks_have_the_type_of_their_inputs():
-    speed = stack(GyroDropout())
-    model = speed.model(nn.Sequential(nn.Dropout(0.5)))
-    speed.before_step(model, 0, 0.0)
-    assert model(torch.ones(4, 6)).dtype == torch.float32
-    assert model(torch.ones(4, 6, dtype=torch.bfloat16)).dtype == torch.bfloat16
-    assert model(torch.ones(6)).shape == (6,)
 
 
 class OwnBlock(nn.Module):

@@ -48,7 +48,7 @@ def test_published_schedules(width, epochs):
     assert np.mean(np.square(sizes)) / 224**2 == pytest.approx(cost, abs=6e-4)
 
 
-def test_sizes_grow_after_the_delay_with_ties_to_even_and_a_nominal_120_of_176_is_119():
+def test_sizes_have_ties_to_even_and_a_nominal_120_of_176_is_119_and_images_keep_their_shape():
     assert MLPERF.sizes(176, [0.399, 0.8]) == [88, 176]
     assert MLPERF.sizes(20, [0.0]) == [8]  # 2.5 increments
     assert MLPERF.sizes(28, [0.0]) == [16]  # 3.5 increments
@@ -69,13 +69,10 @@ def test_batches_have_the_size_that_the_schedule_names(width, interpolation):
         assert same is labels
 
 
-def test_nearest_picks_source_pixels_at_steps_of_one_over_scale():
+def test_nearest_steps_by_one_over_scale_and_bilinear_is_the_antialiased_filter_of_pillow():
     image = torch.randn(1, 1, 176, 176)
     picked = (np.arange(119, dtype=np.float32) * np.float32(176 / 120)).astype(int)
     assert torch.equal(resize(image, 120 / 176, "nearest"), image[:, :, picked][:, :, :, picked])
-
-
-def test_bilinear_is_the_antialiased_filter_of_pillow():
     pillow = pytest.importorskip("PIL.Image")
     image = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
     expected = np.asarray(pillow.fromarray(image).resize((10, 10), pillow.Resampling.BILINEAR))
@@ -83,7 +80,7 @@ def test_bilinear_is_the_antialiased_filter_of_pillow():
     np.testing.assert_allclose(actual[0, 0].numpy(), expected, atol=1e-5)
 
 
-def test_images_that_are_not_square_keep_their_shape_and_full_size_is_handed_on_untouched():
+def test_images_that_are_not_square_keep_their_shape_and_full_size_is_handed_on():
     images, hooks = torch.randn(1, 3, 88, 176), MLPERF.hooks()
     assert hooks.batch(images, torch.zeros(1), Position(0, 0.9), 10)[0] is images
     assert hooks.effect() is None
@@ -101,17 +98,13 @@ def test_at_the_loader_images_are_asked_for_at_the_published_sizes_and_left_as_t
         speed.enter(0, progress)
         assert speed.batch(images, torch.zeros(2), 10)[0] is images
     assert speed.report == ["progressive_resizing: 1 batches loaded at 88..88 px"]
-
-
-@pytest.mark.parametrize(("asked", "loaded"), [(False, 88), (True, 176)])
-def test_a_loop_that_loads_whole_images_whatever_the_method_asks_for_has_no_effect(asked, loaded):
-    speed = stack(replace(MLPERF, where="loader"))
-    if asked:
-        speed.input_size(176, 0.0)
-    speed.enter(0, 0.0)
-    speed.batch(torch.randn(2, 3, loaded, loaded), torch.zeros(2), 10)
-    with pytest.raises(NoEffect, match="progressive_resizing"):
-        speed.verify()
+    for asked, loaded in ((False, 88), (True, 176)):  # a loop that loads whole images whatever is asked for
+        speed = stack(replace(MLPERF, where="loader"))
+        speed.input_size(176, 0.0) if asked else None
+        speed.enter(0, 0.0)
+        speed.batch(torch.randn(2, 3, loaded, loaded), torch.zeros(2), 10)
+        with pytest.raises(NoEffect, match="progressive_resizing"):
+            speed.verify()
 
 
 @given(
@@ -190,14 +183,10 @@ def test_linear_lengths_are_the_papers_formula_in_exact_fractions(steps, hundred
         assert method.length(step / steps) == expected
 
 
-def test_truncation_keeps_the_beginning_of_each_sequence_and_cutting_every_token_that_fills_a_row():
-    tokens = torch.arange(20).view(2, 10)
-    assert torch.equal(cut(tokens, 3, truncate=True), torch.tensor([[0, 1, 2], [10, 11, 12]]))
-    assert torch.equal(cut(tokens, 3, truncate=False), torch.arange(18).view(6, 3))
-
-
 @pytest.mark.parametrize("truncate", [True, False])
 def test_targets_stay_the_successors_of_inputs(truncate):
+    few = [[0, 1, 2], [10, 11, 12]] if truncate else torch.arange(18).view(6, 3).tolist()
+    assert cut(torch.arange(20).view(2, 10), 3, truncate=truncate).tolist() == few
     method = SequenceLengthWarmup(steps=100, max_length=32, truncate=truncate, pacing="composer_2022")
     hooks, tokens = method.hooks(), torch.arange(2 * 32).view(2, 32)
     seen = []

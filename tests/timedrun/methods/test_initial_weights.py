@@ -27,16 +27,6 @@ def test_a_thousand_outputs_start_at_minus_6_9078_and_binary_cross_entropy_near_
     assert loss.item() == pytest.approx(math.log(1000) + 1, abs=0.01)  # without it: 1000 ln 2 = 693
 
 
-@pytest.mark.parametrize("outputs", [2, 3], ids=["a wider hidden layer", "a hidden layer as wide"])
-def test_only_the_last_layer_is_set(outputs):
-    hidden, last = nn.Linear(2, 3), nn.Linear(3, outputs)
-    before = hidden.bias.detach().clone()
-    words = LogBias().model(nn.Sequential(hidden, nn.ReLU(), last, nn.Dropout()))[1]
-    assert words == f"bias of 2 set to -ln({outputs})"
-    assert torch.equal(hidden.bias, before)
-    assert torch.allclose(last.bias, torch.tensor(-math.log(outputs)))
-
-
 class HeadFirst(nn.Module):
     """A network that registers its head before its body, which ends in `width` units."""
 
@@ -88,23 +78,18 @@ def test_classes_that_no_layer_has_are_refused_and_a_dict_has_none(model):
         ("densenet121", "classifier"),
         ("convnext_tiny", "classifier.2"),
         ("vit_b_16", "heads.head"),
+        *((f"timm {name}", "") for name in ("resnet50", "vgg11", "convnext_tiny", "vit_tiny_patch16_224")),
+        ("timm mobilenetv3_small_100", ""),
     ],
 )
-def test_torchvisions_models_have_one_classifier(torchvision, name, classifier):
+def test_models_of_torchvision_and_timm_have_one_classifier(torchvision, name, classifier):
+    library, _, name = name.rpartition(" ")
+    timm = pytest.importorskip("timm") if library else None
     with torch.device("meta"):
-        model = getattr(torchvision.models, name)()
+        model = timm.create_model(name, pretrained=False) if timm else getattr(torchvision.models, name)()
+    if timm:  # which names its own
+        (classifier,) = (path for path, layer in model.named_modules() if layer is model.get_classifier())
     assert LogBias().model(model)[1] == f"bias of {classifier} set to -ln(1000)"
-
-
-@pytest.mark.parametrize(
-    "name", ["resnet50", "vgg11", "convnext_tiny", "vit_tiny_patch16_224", "mobilenetv3_small_100"]
-)
-def test_timms_models_name_their_own_classifier(torchvision, name):
-    timm = pytest.importorskip("timm")
-    with torch.device("meta"):
-        model = timm.create_model(name, pretrained=False)
-    (path,) = (path for path, layer in model.named_modules() if layer is model.get_classifier())
-    assert LogBias().model(model)[1] == f"bias of {path} set to -ln(1000)"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +111,7 @@ def correlated_images(count: int = 40, size: int = 16) -> torch.Tensor:
     return F.avg_pool2d(torch.einsum("dc,nchw->ndhw", mixing, noise), 5, 1)
 
 
-def test_outputs_have_the_identity_as_second_moment():
+def test_outputs_have_the_identity_as_second_moment_twice_and_eps_limits_the_gain():
     images = correlated_images()
     weights = whitening_weights(images, 2, eps=0.0)
     assert weights.shape == (24, 3, 2, 2)
@@ -134,9 +119,6 @@ def test_outputs_have_the_identity_as_second_moment():
     raw = F.unfold(images, 2).transpose(0, 1).reshape(12, -1)
     assert not torch.allclose(raw @ raw.T / raw.shape[1], torch.eye(12), atol=0.3)
     torch.testing.assert_close(outputs @ outputs.T / outputs.shape[1], torch.eye(12), atol=2e-3, rtol=0)
-
-
-def test_second_half_is_the_negative_and_eps_limits_the_gain():
     weights = whitening_weights(correlated_images(), 2, eps=5e-4)
     assert torch.equal(weights[12:], -weights[:12])
     norms = weights[:12].flatten(1).norm(dim=1)
@@ -162,29 +144,23 @@ def test_shapes_that_do_not_fit_are_refused_unchanged():
 
 
 def test_a_run_whitens_with_its_first_batch_and_never_again():
+    """Also after a warm-up on noise, after which its state is restored."""
     speed, images = stack(Whitening()), correlated_images()
     model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2), nn.ReLU(), nn.Conv2d(24, 24, 2)))
     assert [parameter.requires_grad for parameter in model.parameters()] == [False, True, True, True]
     with pytest.raises(NoEffect, match="whitening"):
         speed.verify()
+    before, noise = speed.state_dict(), torch.randn(40, 3, 16, 16)
+    speed.before_step(model, 0, 0.0)
+    speed.batch(noise, torch.zeros(40), 2)
+    torch.testing.assert_close(model[0].weight, whitening_weights(noise))
+    speed.load_state_dict(before)
     for step, batch in enumerate([images[:30], images[10:]]):
         speed.before_step(model, step, 0.0)
         assert speed.batch(batch, torch.zeros(len(batch)), 2)[0] is batch
         speed.after_step(model)
         torch.testing.assert_close(model[0].weight, whitening_weights(images[:30]))
     assert speed.report == ["whitening: first convolution whitens the patches of 30 images"]
-
-
-def test_state_restored_after_a_warm_up_on_noise_has_the_first_batch_whiten():
-    speed, images = stack(Whitening()), correlated_images()
-    model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2)))
-    before = speed.state_dict()
-    for restored, batch in ((False, torch.randn(40, 3, 16, 16)), (True, images)):
-        if restored:
-            speed.load_state_dict(before)
-        speed.before_step(model, 0, 0.0)
-        speed.batch(batch, torch.zeros(40), 2)
-        torch.testing.assert_close(model[0].weight, whitening_weights(batch))
 
 
 def test_all_ranks_take_rank_0s_weights(monkeypatch):
@@ -224,12 +200,9 @@ def test_the_bias_of_the_whitening_layer_trains_less_and_less_until_its_end(kind
         torch.testing.assert_close(torch.stack(moves[5:9]), expected, rtol=1e-3, atol=1e-5)
 
 
-def test_a_frozen_bias_ends_the_backward_pass_at_the_outputs_of_the_layer():
+def test_a_frozen_bias_ends_the_backward_pass_and_configs_from_before_it_keep_their_digest():
     model = stack(Whitening(bias_end=0.0)).model(nn.Sequential(nn.Conv2d(3, 24, 2), nn.Conv2d(24, 2, 2)))
     assert not model[0](torch.randn(4, 3, 8, 8)).requires_grad and model[1].weight.requires_grad
-
-
-def test_configs_from_before_the_end_of_the_bias_keep_their_digest():
     assert "bias_end" not in plain(cifar10_methods())["methods"][0]
     config = replace(cifar10_methods(), methods=(Whitening(bias_end=0.5),))
     assert load(type(config), plain(config)) == config
@@ -244,9 +217,7 @@ def test_the_network_that_was_changed_is_whitened_where_another_comes_first():
     assert torch.equal(teacher.weight, before) and torch.equal(student.weight, whitening_weights(images))
 
 
-def test_filters_with_holes_whiten_no_patches_and_a_normed_head_has_a_log_bias():
-    with pytest.raises(NoEffect, match="no dilation"):
-        stack(Whitening()).model(nn.Conv2d(3, 24, 2, dilation=2))
+def test_a_normed_head_has_a_log_bias():
     head = nn.utils.parametrizations.weight_norm(nn.Linear(4, 10))
     stack(LogBias()).model(nn.Sequential(nn.Linear(4, 4), head))
     torch.testing.assert_close(head.bias, torch.full((10,), -math.log(10)))

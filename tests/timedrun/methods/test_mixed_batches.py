@@ -32,7 +32,19 @@ def test_mixed_targets_equal_the_interpolated_loss(loss):
     torch.testing.assert_close(loss(logits, targets), expected)
 
 
+def test_smoothed_targets_are_what_torch_calls_label_smoothing_and_mixed_with_the_uniform():
+    logits, labels = torch.randn(6, 5), torch.randint(5, (6,))
+    expected = F.cross_entropy(logits, labels, label_smoothing=0.2)
+    torch.testing.assert_close(F.cross_entropy(logits, smoothed(labels, 0.2, 5)), expected)
+    dense = torch.tensor([[0.3, 0.7], [1.0, 0.0]])
+    torch.testing.assert_close(smoothed(dense, 0.1, 2), torch.tensor([[0.32, 0.68], [0.95, 0.05]]))
+    assert dense[1, 0] == 1  # the caller's targets are not changed
+
+
 def test_inputs_and_targets_are_mixed_alike_with_one_weight_and_a_permutation():
+    weights = [float(1 - mixed(MixUp(), step=step)[0].diagonal().min()) for step in range(400)]
+    assert sum(weights) / 400 == pytest.approx(0.101, abs=0.02)  # numerical integral for alpha 0.2
+    assert len(set(weights)) > 390
     inputs, targets = mixed(MixUp(alpha=1.0))
     torch.testing.assert_close(inputs.float(), targets)
     weight = float(1 - inputs.diagonal().min())
@@ -55,12 +67,6 @@ def test_a_hard_partner_is_not_smoothed_as_in_the_published_recipes():
     torch.testing.assert_close(soft.double(), all_smooth, atol=1e-6, rtol=0)
 
 
-def test_weights_have_the_mean_of_the_smaller_part_of_a_beta_distribution():
-    weights = [float(1 - mixed(MixUp(), step=step)[0].diagonal().min()) for step in range(400)]
-    assert sum(weights) / 400 == pytest.approx(0.101, abs=0.02)  # numerical integral for alpha 0.2
-    assert len(set(weights)) > 390
-
-
 def test_the_box_is_the_partners_and_targets_follow_its_area():
     images = torch.arange(3.0)[:, None, None, None].expand(3, 2, 4, 5)
     mixed, targets = cutmix(images, torch.eye(3), torch.tensor([1, 2, 0]), (1, 3, 2, 5))
@@ -71,9 +77,6 @@ def test_the_box_is_the_partners_and_targets_follow_its_area():
     torch.testing.assert_close(targets[2], torch.tensor([6 / 20, 0, 14 / 20]))
     for seed, box in ((1, (3, 7, 7, 15)), (11, (7, 10, 12, 20))):  # around (5, 11), and (9, 16) at the border
         assert random_box(np.random.RandomState(seed), 10, 20, 0.17) == box
-
-
-def test_boxes_have_the_sides_of_their_area_and_uniform_centres():
     random, inside = np.random.RandomState(1), np.zeros((8, 12))
     for _ in range(4000):
         top, bottom, left, right = random_box(random, 8, 12, 0.25)  # 4 x 6 unless clipped
@@ -94,18 +97,6 @@ def test_each_step_draws_another_box_and_targets_sum_to_1():
         shares.add(float(kept.min()))
     assert len(shares) > 15
     assert speed.report == ["cutmix: 20 batches with boxes of other images"]
-
-
-def test_cross_entropy_on_smoothed_targets_is_what_torch_calls_label_smoothing():
-    logits, labels = torch.randn(6, 5), torch.randint(5, (6,))
-    expected = F.cross_entropy(logits, labels, label_smoothing=0.2)
-    torch.testing.assert_close(F.cross_entropy(logits, smoothed(labels, 0.2, 5)), expected)
-
-
-def test_dense_targets_are_mixed_with_the_uniform():
-    dense = torch.tensor([[0.3, 0.7], [1.0, 0.0]])
-    torch.testing.assert_close(smoothed(dense, 0.1, 2), torch.tensor([[0.32, 0.68], [0.95, 0.05]]))
-    assert dense[1, 0] == 1  # the caller's targets are not changed
 
 
 def holes(method: CutOut, step: int = 0, size: tuple[int, int] = (12, 16)) -> torch.Tensor:
@@ -129,14 +120,11 @@ def test_squares_are_where_their_centres_say_and_are_clipped_at_the_border():
     assert torch.equal(cutout(images[:1], torch.tensor([[[3, 4], [0, 0]]]), 4), expected[:1])
 
 
-def test_one_square_for_the_batch_or_one_for_each_image():
+def test_one_square_for_the_batch_or_one_for_each_image_of_half_the_shorter_side_and_uniform_centres():
     whole, each = holes(CutOut()), holes(CutOut(per_sample=True))
     assert (whole == whole[0]).all() and whole[0].any()
     assert len(each.flatten(1).unique(dim=0)) > 30
     assert not torch.equal(whole[0], holes(CutOut(), step=1)[0])
-
-
-def test_squares_have_half_the_shorter_side_and_uniform_centres():
     cut = torch.cat([holes(CutOut(per_sample=True), step) for step in range(40)])
     assert cut.any(2).sum(1).max() == 6 and cut.any(1).sum(1).max() == 6
     assert cut.any(2).sum(1).min() == 3  # the centre is always inside

@@ -52,10 +52,18 @@ def test_a_norm_that_divided_no_batch_or_was_converted_has_no_effect(samples, co
         speed.verify()
 
 
-@pytest.mark.parametrize(("layer", "shape"), [(nn.BatchNorm1d(2), (6, 2)), (nn.BatchNorm3d(2), (6, 2, 3, 3, 3))])
-def test_other_dimensions(layer, shape):
-    inputs = torch.randn(shape)
-    expected = torch.cat([copy.deepcopy(layer)(part) for part in inputs.chunk(2)])
+@pytest.mark.parametrize(
+    ("layer", "shape", "parts"),
+    [
+        (nn.BatchNorm1d(2), (6, 2), [3, 3]),
+        (nn.BatchNorm3d(2), (6, 2, 3, 3, 3), [3, 3]),
+        (nn.BatchNorm1d(2), (10, 2), [3, 3, 4]),  # a last part of one value a channel joins the one before
+        (nn.BatchNorm1d(2), (0, 2), [0]),
+    ],
+)
+def test_other_dimensions_and_parts(layer, shape, parts):
+    inputs, plain = torch.randn(shape), copy.deepcopy(layer)
+    expected = torch.cat([plain(part) for part in inputs.split(parts)])
     torch.testing.assert_close(stack(GhostBatchNorm(ghost_batch=3)).model(layer)(inputs), expected)
 
 
@@ -73,10 +81,15 @@ def test_output_and_gradients_are_right_to_the_precision_of_the_type(method, mak
         for parameter in layer.parameters():
             parameter.copy_(torch.rand(8) + 0.5)
     exact.load_state_dict(layer.state_dict())
-    speed = stack(method)
+    speed, plain = stack(method), copy.deepcopy(layer)
     model = speed.model(nn.Sequential(layer))
     inputs, weights = torch.randn(shape), torch.rand(shape)
     speed.before_step(model, 0, 0.0)
+    assert torch.equal(model(inputs), plain(inputs))  # without autocast it is the layer
+    speed.after_step(model)
+    with pytest.raises(NoEffect, match=method.name):
+        speed.verify()
+    speed.before_step(model, 1, 0.0)
     with torch.autocast("cpu", torch.bfloat16):
         output = model(inputs)
     assert output.dtype == torch.bfloat16
@@ -90,58 +103,12 @@ def test_output_and_gradients_are_right_to_the_precision_of_the_type(method, mak
     speed.verify()
 
 
-@pytest.mark.parametrize(("method", "make", "shape"), CASES)
-def test_without_autocast_it_is_the_layer_and_has_no_effect(method, make, shape):
-    speed, inputs = stack(method), torch.randn(4, *shape[1:])
-    plain = make()
-    expected = plain(inputs)
-    model = speed.model(nn.Sequential(plain))
-    speed.before_step(model, 0, 0.0)
-    assert torch.equal(model(inputs), expected)
-    assert copy.deepcopy(model).to("meta")(inputs.to("meta")).shape == expected.shape
-    speed.after_step(model)
-    with pytest.raises(NoEffect, match=method.name):
-        speed.verify()
-    with pytest.raises(NoEffect, match="found no"):
-        stack(method).model(nn.Linear(2, 2))
-
-
-def test_the_weights_of_each_output_channel_have_mean_0_and_variance_1():
-    model = stack(WeightStandardization()).model(nn.Conv2d(3, 5, 3))
-    weight = model.weight.detach().double().flatten(1)
-    torch.testing.assert_close(weight.mean(1), torch.zeros(5).double(), atol=1e-6, rtol=0)
-    torch.testing.assert_close(weight.square().mean(1), torch.ones(5).double(), atol=1e-6, rtol=0)
-
-
-def test_filters_of_one_weight_are_left():
-    speed = stack(WeightStandardization())
-    model = speed.model(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1, groups=4)))
-    assert all(layer.weight.any() for layer in model)
-    assert speed.report == ["weight_standardization: 1 convolutions; 1 of one weight a filter left as they were"]
-
-
-def test_the_last_convolutions_can_be_left_out_and_a_plain_layer_remains():
+def test_weights_of_a_channel_have_mean_0_and_variance_1_but_in_the_last_convolutions_and_a_plain_layer_remains():
     network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv1d(4, 4, 1), nn.Conv2d(4, 4, 1))
     model = stack(WeightStandardization(ignore_last=2)).model(network)
     assert [parametrize.is_parametrized(layer) for layer in model] == [True, False, False]
-    expected = model[0](torch.ones(1, 3, 2, 2))
+    weight, expected = model[0].weight.detach().double().flatten(1), model[0](torch.ones(1, 3, 2, 2))
+    torch.testing.assert_close(weight.mean(1), torch.zeros(4).double(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(weight.square().mean(1), torch.ones(4).double(), atol=1e-6, rtol=0)
     plain = parametrize.remove_parametrizations(model[0], "weight")
     torch.testing.assert_close(plain(torch.ones(1, 3, 2, 2)), expected)
-
-
-def test_a_last_part_of_one_value_a_channel_joins_the_one_before_and_no_samples_are_torchs():
-    torch.manual_seed(0)
-    ghost, plain, x = (
-        stack(GhostBatchNorm(ghost_batch=4)).model(nn.BatchNorm1d(3)),
-        nn.BatchNorm1d(3),
-        torch.randn(13, 3),
-    )
-    torch.testing.assert_close(ghost(x), torch.cat([plain(part) for part in x.split([4, 4, 5])]))
-    assert ghost(x[:0]).shape == plain(x[:0]).shape
-
-
-def test_a_convolution_that_torchs_former_weight_norm_computes_is_left_as_it_is():
-    model = nn.Sequential(nn.Conv2d(3, 3, 3), nn.utils.weight_norm(nn.Conv2d(3, 3, 3)))
-    speed = stack(WeightStandardization())
-    speed.model(model)
-    assert speed.report == ["weight_standardization: 1 convolutions; left as they were: 1 torch.nn.modules.conv.Conv2d"]

@@ -9,13 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from judging.ground.errors import TimedrunError
-from tests.timedrun.methods.small_run import TOKENS, SmallRun, TokenRun, example
 from timedrun import methods
 from timedrun.benchmark import find
 from timedrun.config_choice import config_of
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.methods import EMA, REGISTRY, Hooks, LabelSmoothing, Method, NoEffect, ProgressiveResizing, stack
+from timedrun.methods import EMA, Hooks, LabelSmoothing, Method, NoEffect, ProgressiveResizing, stack
 from timedrun.methods.method import Compute, Position, Stage
 
 
@@ -71,16 +69,13 @@ def test_methods_of_one_stage_act_in_the_order_given_and_contexts_close_in_rever
     ]
 
 
-@pytest.mark.parametrize("progress", [-0.1, 1.1, 7, float("nan")])
-def test_a_progress_that_is_not_a_share_of_the_run_is_refused(progress: float) -> None:
-    with pytest.raises(ValueError, match="share of the whole run"):
-        stack(ProgressiveResizing()).before_step(nn.Linear(2, 2), 0, progress)
-
-
-@pytest.mark.parametrize("wrong", [EMA, [EMA()], "ema"])
-def test_what_is_not_a_method_is_refused_with_the_right_form(wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"as in stack\(BlurPool"):
-        stack(wrong)
+def test_what_is_not_a_method_and_a_progress_that_is_not_a_share_of_the_run_are_refused() -> None:
+    for wrong in (EMA, [EMA()], "ema"):
+        with pytest.raises(TypeError, match=r"as in stack\(BlurPool"):
+            stack(wrong)  # type: ignore[arg-type]
+    for progress in (-0.1, 1.1, 7, float("nan")):
+        with pytest.raises(ValueError, match="share of the whole run"):
+            stack(ProgressiveResizing()).before_step(nn.Linear(2, 2), 0, progress)
 
 
 def test_every_idle_method_is_named_and_no_other() -> None:
@@ -102,18 +97,6 @@ def test_every_idle_method_is_named_and_no_other() -> None:
         "label_smoothing: 2 batches of targets smoothed by 0.1",
         "ema: 1 updates of the moving average",
     ]
-
-
-@pytest.mark.parametrize("name", REGISTRY)
-def test_every_method_that_did_nothing_keeps_a_run_from_counting(name: str) -> None:
-    """On a model that has none of what it changes, and with no step taken."""
-    method = REGISTRY[name](**({"steps": 1000} if name == "sequence_length_warmup" else {}))
-    with pytest.raises(NoEffect, match=name):
-        speed = stack(method)
-        speed.model(nn.Sequential(nn.Flatten()))
-        speed.verify()
-    with pytest.raises(TimedrunError, match=name):  # without a model, too
-        stack(method).verify()
 
 
 @pytest.mark.parametrize(
@@ -172,15 +155,6 @@ def test_methods_that_clash_or_act_where_the_loop_has_no_place_are_refused() -> 
             stack(*given, places=places)
 
 
-class _Halving(Hooks):
-    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
-        return inputs.reshape(-1, inputs.shape[1] // 2), targets.reshape(-1, targets.shape[1] // 2)
-
-
-class _Halved(Method, name="halved", hooks=_Halving):
-    """Twice as many sequences of half the length, as by ALiBi."""
-
-
 def token_batch() -> dict[str, torch.Tensor]:
     tokens = torch.arange(32).view(2, 16)
     return {"input_ids": tokens, "attention_mask": (tokens % 16 < 12).long(), "labels": tokens + 100}
@@ -188,7 +162,7 @@ def token_batch() -> dict[str, torch.Tensor]:
 
 def test_every_field_of_a_token_batch_is_cut_alike_and_once() -> None:
     warm_up = methods.SequenceLengthWarmup(steps=10, duration=0.8, min_length=4, max_length=8, step_size=4)
-    speed = stack(_Halved(), warm_up)
+    speed = stack(methods.ALiBi(train_sequence_length_scaling=0.5), warm_up)
     speed.enter(0, 0.0)
     cut = speed.batch_dict(token_batch())
     assert torch.equal(cut["input_ids"], torch.arange(4) + torch.tensor([[0], [8], [16], [24]]))
@@ -275,27 +249,16 @@ def test_a_method_can_run_several_passes_and_change_their_gradients() -> None:
 
 def test_a_step_that_was_not_begun_is_refused() -> None:
     speed, model = stack(LabelSmoothing()), nn.Linear(2, 2)
-    labels = torch.tensor([0])
-    with pytest.raises(RuntimeError, match="`before_step` was not called"):
-        speed.batch(torch.zeros(1), labels, 2)
-    speed.before_step(model, 0, 0.0)
-    speed.after_step(model)
-    with pytest.raises(RuntimeError, match="before `after_step`"):
+    for call in (lambda: speed.batch(torch.zeros(1), torch.tensor([0]), 2), lambda: speed.after_step(model)):
+        with pytest.raises(RuntimeError, match="`before_step` was not called"):
+            call()
+        speed.before_step(model, 0, 0.0)
         speed.after_step(model)
 
 
 class _NewLayer(Method, name="new_layer"):
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         return nn.Sequential(model, nn.Linear(2, 2)), "one layer"
-
-
-def test_an_optimizer_built_before_the_surgery_is_refused() -> None:
-    speed, network = stack(_NewLayer()), nn.Linear(2, 2)
-    early = torch.optim.SGD(network.parameters(), lr=0.1)
-    model = speed.model(network)
-    with pytest.raises(ValueError, match=r"lacks 2 parameters that the methods created, for example 1\.weight"):
-        speed.require_in(early)
-    speed.require_in(torch.optim.SGD(model.parameters(), lr=0.1))
 
 
 @pytest.mark.parametrize(
@@ -316,6 +279,10 @@ def test_new_parameters_that_had_gradients_and_never_changed_are_named(early, ch
     model: Any = speed.model(network)
     change(model)
     optimizer = torch.optim.SGD(held if early else model.parameters(), lr=0.1)
+    lacking = r"lacks \d parameters that the methods created, for example 1\."
+    refused = early and any(parameter.requires_grad for parameter in model[1].parameters())
+    with pytest.raises(ValueError, match=lacking) if refused else nullcontext():
+        speed.require_in(optimizer)
     for step, rate in enumerate((0.0, 0.1, 0.0)):  # warmed up and decayed
         optimizer.param_groups[0]["lr"] = 0.0 if early else rate
         speed.before_step(model, step, step / 3)
@@ -333,25 +300,3 @@ def test_random_streams_differ_by_seed_step_rank_and_micro_batch_and_nothing_els
     assert replace(at, progress=0.9).random("mixup").rand(4).tolist() == first
     others = [replace(at, **{name: 5}).random("mixup") for name in ("step", "seed", "rank", "micro_batch")]
     assert all(other.rand(4).tolist() != first for other in [*others, at.random("cutmix")])
-
-
-@pytest.mark.parametrize("first", REGISTRY)
-def test_every_pair_trains_or_is_refused_by_name(first: str) -> None:
-    for second in [*REGISTRY][[*REGISTRY].index(first) + 1 :]:
-        if (first in TOKENS) != (second in TOKENS) and "ema" not in (first, second):  # images with tokens
-            continue
-        a, b = example(first), example(second)
-        make = TokenRun if first in TOKENS or second in TOKENS else SmallRun
-        # A small run has a group norm, whose backward pass on a CPU ends the process in this pair.
-        if second in a.clashes or first in b.clashes or {first, second} == {"channels_last", "layer_freezing"}:
-            with pytest.raises(ValueError, match=f"{first}.*{second}|{second}.*{first}"):
-                make(a, b)
-        else:
-            make(a, b).steps(2, 3)  # past the delays of the examples
-
-
-@pytest.mark.parametrize("name", REGISTRY)
-def test_a_lazy_layer_without_weights_is_refused_by_every_method(name: str) -> None:
-    model = nn.Sequential(nn.LazyConv2d(24, 2), nn.LazyBatchNorm2d(affine=False), nn.Flatten(), nn.LazyLinear(4))
-    with pytest.raises(ValueError, match=r"have no 0.weight, .*1.running_mean.* run a batch through them"):
-        stack(example(name)).model(model)

@@ -5,26 +5,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods import TTA, NoEffect, mean_over_views, stack
-
-
-def pixel(row: int, column: int) -> nn.Module:
-    """Return a model whose output is one pixel."""
-
-    class Pixel(nn.Module):
-        def forward(self, images: Tensor) -> Tensor:
-            return images[:, :, row, column]
-
-    return Pixel()
+from timedrun.methods import TTA, mean_over_views, stack
 
 
 def test_the_views_of_a_corner_are_those_of_a_reflected_edge():
-    images = torch.arange(16.0).view(1, 1, 4, 4)
+    images, corner = torch.arange(16.0).view(1, 1, 4, 4), lambda views: views[:, :, 0, 0]
     # Plain and mirrored 0 and 3; up and left by one: 5 (reflected) and its mirror image's 6; down and right: 5, 6.
-    assert mean_over_views(pixel(0, 0), images, shift=0).item() == 1.5
+    assert mean_over_views(corner, images, shift=0).item() == 1.5
     padded = torch.nn.functional.pad(images, (1,) * 4, mode="reflect")
     shifted = [padded[0, 0, start, column].item() for start in (0, 2) for column in (start, start + 3)]
-    assert mean_over_views(pixel(0, 0), images).item() == (1.5 + sum(shifted) / 4) / 2
+    assert mean_over_views(corner, images).item() == (1.5 + sum(shifted) / 4) / 2
 
 
 @pytest.mark.parametrize("how", ["eager", "compiled in place", "wrapped by torch.compile"])
@@ -44,13 +34,6 @@ def test_only_evaluations_see_the_views(how):
         assert not torch.allclose(expected, plain)
     torch.testing.assert_close(model(images), plain)
     assert speed.report == ["tta: 1 evaluations over 6 views of each image"]
-
-
-def test_inputs_and_models_of_no_images_are_refused():
-    with pytest.raises(NoEffect, match="no 2-d convolution"):
-        stack(TTA()).model(nn.Linear(3, 2))
-    with stack(TTA()).evaluation(model := nn.Linear(3, 2)), pytest.raises(ValueError, match="images"):
-        model(torch.ones(2, 3))
 
 
 def test_views_are_of_the_network_inside_another_module_and_an_evaluation_without_it_is_none():
@@ -79,6 +62,8 @@ def test_calls_and_outputs_of_another_kind_are_refused():
             model(input=torch.ones(1, 3, 4, 4))
         with pytest.raises(TypeError, match="the model returns dict"):
             model(torch.ones(1, 3, 4, 4))
+        with pytest.raises(ValueError, match="images"):
+            model(torch.ones(2, 3))
     images = torch.rand(2, 3, 6, 6)
     with pytest.raises(ValueError, match=r"tta cannot move outputs \[2, 3, 3, 3\] of images"):
         mean_over_views(lambda views: views[..., ::2, ::2], images)

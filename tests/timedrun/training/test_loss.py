@@ -14,14 +14,11 @@ LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])
 DENSE = torch.tensor([[0.8, 0.1, 0.1], [0.0, 0.25, 0.75]])
 
 
-def test_cross_entropy_of_dense_targets_weights_every_class():
+def test_cross_entropy_weights_every_class_and_binary_cross_entropy_sums_over_them_per_sample():
     expected = -(DENSE.numpy() * log_softmax(LOGITS.numpy(), axis=1)).sum() / 2
     assert cross_entropy(LOGITS, DENSE).item() == pytest.approx(expected)
     torch.testing.assert_close(cross_entropy(LOGITS, DENSE), F.cross_entropy(LOGITS, DENSE))
     torch.testing.assert_close(cross_entropy(LOGITS, 3 * DENSE), cross_entropy(LOGITS, DENSE))  # rescaled to a sum of 1
-
-
-def test_binary_cross_entropy_sums_over_classes_and_averages_over_the_batch():
     p, t = expit(LOGITS.numpy()), DENSE.numpy()
     expected = -(t * np.log(p) + (1 - t) * np.log(1 - p)).sum() / 2
     assert binary_cross_entropy(LOGITS, DENSE).item() == pytest.approx(expected, rel=1e-5)

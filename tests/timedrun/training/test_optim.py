@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -73,22 +74,16 @@ def test_sgd_equals_a_loop_written_by_hand(momentum, dampening, nesterov, decay)
         np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-13)
 
 
-def test_adamw_equals_torch_with_decay_over_the_initial_rate():
-    ours = run(lambda p: DecoupledAdamW(p, 1e-2, (0.9, 0.98), 1e-6, 1e-3))
-    theirs = run(lambda p: torch.optim.AdamW(p, 1e-2, (0.9, 0.98), 1e-6, 1e-3 / 1e-2))
-    for expected, actual in zip(theirs, ours, strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=1e-12)
-
-
-def test_the_fused_form_of_decoupled_adamw_takes_the_same_steps():
+@pytest.mark.parametrize("fused", [False, True])
+def test_decoupled_adamw_equals_torchs_with_decay_over_the_initial_rate_also_fused(fused):
     config = OptimizerConfig(kind="decoupled_adamw", peak_lr=1e-2, beta2=0.98, epsilon=1e-6, weight_decay=1e-3)
-    models = [nn.ParameterList(parameters()) for _ in range(2)]
-    for model, fused in zip(models, (False, True), strict=True):
-        optimizer = build_optimizer(config, model, fused=fused)
-        assert isinstance(optimizer, torch.optim.AdamW) is fused
-        take_steps(list(model), optimizer)
-    for plain, together in zip(*models, strict=True):
-        np.testing.assert_allclose(together.detach(), plain.detach(), rtol=1e-12)
+    theirs = run(lambda p: torch.optim.AdamW(p, 1e-2, (0.9, 0.98), 1e-6, 1e-3 / 1e-2))
+    model = nn.ParameterList(parameters())
+    optimizer = build_optimizer(config, model, fused=fused)
+    assert isinstance(optimizer, torch.optim.AdamW if fused else DecoupledAdamW)
+    take_steps(list(model), optimizer)
+    for expected, actual in zip(theirs, model, strict=True):
+        np.testing.assert_allclose(actual.detach(), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [DecoupledSGD, DecoupledAdamW])
@@ -185,7 +180,7 @@ def test_adamw_of_each_third_step_takes_the_sum_of_three_gradients(view):
     adamw = torch.optim.AdamW(theirs, 0.1, (0.8, 0.95), 1e-8, weight_decay=0.0)
     generator = torch.Generator().manual_seed(4)
     buckets = [param.detach().new_empty(param.numel() + 1) for param in ours]
-    for step in range(8):
+    for step in range(7):
         before = [param.detach().clone() for param in ours]
         for bucket, mine, other in zip(buckets, ours, theirs, strict=True):
             gradient = torch.randn(mine.shape, generator=generator, dtype=mine.dtype)
@@ -199,30 +194,16 @@ def test_adamw_of_each_third_step_takes_the_sum_of_three_gradients(view):
             assert all(torch.equal(param, old) for param, old in zip(ours, before, strict=True))
         for mine, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(mine, other)
-
-
-def test_gradients_that_are_set_to_zero_in_place_cannot_wait():
-    params = parameters()
-    optimizer = Muon([{"params": params, **EVERY_THIRD}], 0.1)
-    for param in params:
-        param.grad = torch.ones_like(param)
-    optimizer.step()
     optimizer.zero_grad(set_to_none=False)
-    with pytest.raises(RuntimeError, match="set_to_none=True"):
+    with pytest.raises(RuntimeError, match="set_to_none=True") if not view else nullcontext():
         optimizer.step()
-
-
-@pytest.mark.parametrize("shape", [(16, 4), (4, 16), (2, 5, 5)])
-def test_newton_schulz_in_bfloat16_is_that_in_float32_up_to_its_rounding(shape):
-    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    fine, coarse = newton_schulz(matrices), newton_schulz(matrices, bf16=True)
-    assert coarse.dtype == torch.float32
-    assert 0 < (coarse - fine).norm() < 0.03 * fine.norm()
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (16, 4), (4, 16), (3, 8, 5)])
 def test_newton_schulz_keeps_the_singular_vectors_and_evens_out_the_values(shape):
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    fine, coarse = newton_schulz(matrix), newton_schulz(matrix, bf16=True)  # up to its rounding
+    assert coarse.dtype == torch.float32 and 0 < (coarse - fine).norm() < 0.03 * fine.norm()
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     result = left.mT @ newton_schulz(matrix) @ right.mT
     diagonal = result.diagonal(dim1=-2, dim2=-1)
@@ -310,6 +291,11 @@ PLAIN_SGD = OptimizerConfig(kind="decoupled_sgd", peak_lr=0.1)
 def test_settings_that_mean_nothing_are_refused(build, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         build()
+    dense, sparse = (torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2))
+    dense.grad, sparse.grad = torch.ones(2, 2), torch.ones(2, 2).to_sparse()
+    with pytest.raises(RuntimeError, match="nothing was changed"):
+        DecoupledSGD([{"params": [dense]}, {"params": [sparse]}], lr=0.1).step()
+    assert torch.equal(dense, torch.ones(2, 2))
 
 
 def network() -> nn.Sequential:
@@ -332,19 +318,6 @@ def test_every_configured_kind_trains_all_trainable_parameters_from_its_peak_rat
     model(torch.randn(2, 3, 4, 4)).square().sum().backward()
     optimizer.step()
     assert sum(not torch.equal(old, new) for old, new in zip(before, held, strict=True)) >= len(held) - 1
-
-
-def test_muon_takes_the_layers_between_first_and_last():
-    hidden, *_ = build_optimizer(OptimizerConfig(kind="muon", peak_lr=0.1), network()).param_groups
-    assert [tuple(weight.shape) for weight in hidden["params"]] == [(8, 4, 3, 3), (6, 8)]
-
-
-def test_a_sparse_gradient_is_refused_before_any_group_is_changed():
-    dense, sparse = (torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2))
-    dense.grad, sparse.grad = torch.ones(2, 2), torch.ones(2, 2).to_sparse()
-    with pytest.raises(RuntimeError, match="nothing was changed"):
-        DecoupledSGD([{"params": [dense]}, {"params": [sparse]}], lr=0.1).step()
-    assert torch.equal(dense, torch.ones(2, 2))
 
 
 @pytest.mark.parametrize(
@@ -397,19 +370,6 @@ def test_muon_of_the_cifar10_speed_runs(nesterov):
         torch.testing.assert_close(parameter.detach(), value, rtol=1e-5, atol=1e-6)
 
 
-def test_muon_with_a_rate_of_the_head_trains_a_number_and_a_matrix_of_zeros():
-    model = network()
-    model.factor = nn.Parameter(torch.ones(()))
-    with torch.no_grad():
-        model[2].weight.zero_()
-    rates = {"other_lr": 0.1, "head_lr": 0.1, "unit_filters": True}
-    optimizer = build_optimizer(OptimizerConfig(kind="muon", peak_lr=0.1, **rates), model)
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    assert model.factor != 1 and all(parameter.isfinite().all() for parameter in model.parameters())
-
-
 def test_muon_takes_a_matrix_of_two_layers_once_and_none_of_an_embedding_or_of_one_row():
     first, tied, last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
     head, again, table = nn.Linear(8, 8), nn.Linear(8, 8), nn.Embedding(8, 8)
@@ -418,3 +378,13 @@ def test_muon_takes_a_matrix_of_two_layers_once_and_none_of_an_embedding_or_of_o
     hidden = optim.hidden_matrices(model)
     assert [id(weight) for weight in hidden] == [id(tied.weight)]
     build_optimizer(OptimizerConfig(kind="muon", peak_lr=0.1), model)
+    model = network()  # whose matrix of zeros, and number, train
+    model.factor = nn.Parameter(torch.ones(()))
+    nn.init.zeros_(model[2].weight)
+    rates = {"other_lr": 0.1, "head_lr": 0.1, "unit_filters": True}
+    optimizer = build_optimizer(OptimizerConfig(kind="muon", peak_lr=0.1, **rates), model)
+    assert [tuple(p.shape) for p in optimizer.param_groups[0]["params"]] == [(8, 4, 3, 3), (6, 8)]  # between the outer
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert model.factor != 1 and all(parameter.isfinite().all() for parameter in model.parameters())

@@ -37,11 +37,8 @@ def test_words_are_those_of_the_tensors_in_a_step(toy_config, name, word):
         COMMUNICATION: words[layer.weight.grad.dtype],
     }
     assert found[LINEAR] == word
-
-
-def test_without_attention_it_has_no_precision_and_16_bit_parameters_are_reduced_so(toy_config):
-    layer = torch.nn.Linear(3, 2).to(torch.bfloat16)
-    found = precision_info(toy_config(tf32=False), torch.optim.SGD(layer.parameters()), attention=False)
+    of_16_bits = torch.optim.SGD(layer.to(torch.bfloat16).parameters())
+    found = precision_info(toy_config(tf32=False), of_16_bits, attention=False)
     assert ATTENTION not in found and found[COMMUNICATION] == "bfloat16"
 
 
