@@ -1,5 +1,6 @@
 """MLPerf-style time-to-train harness: the timed protocol, methods, configs and submissions that benchmarks share."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,3 +22,17 @@ def __getattr__(name: str) -> Any:
         return version("timedrun")
     except PackageNotFoundError:  # a source tree on PYTHONPATH
         return "unknown"
+
+
+class _Moved:
+    """Finder, asked when no other one finds a module, that names the successor of a package which has moved."""
+
+    packages = {"timedrun.race": "timedrun.racing", "timedrun.analysis": "timedrun.evidence.analysis"}
+
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
+        if name in cls.packages:
+            raise ModuleNotFoundError(f"{name} has moved to {cls.packages[name]}; change the import.", name=name)
+
+
+sys.meta_path.append(_Moved)

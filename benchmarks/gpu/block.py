@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from timedrun.analysis.step_benchmark import StepRow, measure_steps, show_steps
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, dump
+from timedrun.evidence.analysis.step_benchmark import StepRow, measure_steps, show_steps
 from timedrun.provenance import source, system
 from timedrun.storage.benchmark_folders import ROOT
 

@@ -48,11 +48,11 @@ from language_model.settings import SpeedUps
 from language_model.text.store import MaskedSequences
 from language_model.text.synthetic_store import sampled_lengths, write_synthetic_store
 from language_model.weights import ALIASES, to_own
-from timedrun.analysis.profiled_run import StepPlan
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.config_choice import config_of
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.evidence.analysis.profiled_run import StepPlan
 from timedrun.methods import ChannelsLast, Float8, stack
 from timedrun.training.loss import LOSSES
 from timedrun.training.number_formats import emulated

@@ -1,6 +1,7 @@
 """The folder `logging/` never hides Python's own module, and imports between packages go down only."""
 
 import ast
+import importlib
 import importlib.util
 import os
 import re
@@ -84,6 +85,14 @@ def test_no_imports_go_in_a_circle():
     except CycleError as error:
         circle = error.args[1]
     assert circle == []
+
+
+@pytest.mark.parametrize("name", ["timedrun.race.report", "timedrun.analysis.own_step"])
+def test_an_import_of_a_package_that_has_moved_names_its_successor(name):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"has moved to timedrun\.(racing|evidence\.analysis); change the import"
+    ):
+        importlib.import_module(name)
 
 
 def test_the_top_of_timedrun_has_few_modules():

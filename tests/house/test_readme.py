@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from timedrun import cli
-from timedrun.analysis import own_step
 from timedrun.commands.chosen_config import settings_of
 from timedrun.commands.parser import VERBS, parser
+from timedrun.evidence.analysis import own_step
 from timedrun.methods import stack
 from timedrun.storage import method_sources
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths, write_json
-from timedrun.analysis.selection import report, selector
 from timedrun.commands.chosen_config import resources_of, settings_of
 from timedrun.config import RunConfig, digest, dump
 from timedrun.config_choice import FILE, config_of, with_text
+from timedrun.evidence.analysis.selection import report, selector
 from timedrun.preflight import checks
 from timedrun.preflight.machine_checks import require_file
 from timedrun.recipes.measured import MEASURED, measured_recipe

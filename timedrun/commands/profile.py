@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import ResultPaths, write_json
-from timedrun.analysis import profile as analysis
-from timedrun.analysis import profile_report
-from timedrun.analysis.profile_report import Profiled
-from timedrun.analysis.profiled_run import StepPlan
-from timedrun.analysis.step_benchmark import measure_steps, show_steps, values_of
 from timedrun.benchmark import find
 from timedrun.commands.chosen_config import resources_of
+from timedrun.evidence.analysis import profile as analysis
+from timedrun.evidence.analysis import profile_report
+from timedrun.evidence.analysis.profile_report import Profiled
+from timedrun.evidence.analysis.profiled_run import StepPlan
+from timedrun.evidence.analysis.step_benchmark import measure_steps, show_steps, values_of
 from timedrun.evidence.config_sides import sides_of
 from timedrun.preflight import checks
 from timedrun.preflight.machine_checks import require_file

@@ -9,10 +9,10 @@ from typing import Final
 from judging.ground import stdio
 from judging.ground.errors import UsageError
 from judging.pages.table import Table
-from timedrun.analysis.profiled_run import StepPlan
-from timedrun.analysis.step_times import StepTimes, step_times
 from timedrun.benchmark import Benchmark
 from timedrun.config import digest
+from timedrun.evidence.analysis.profiled_run import StepPlan
+from timedrun.evidence.analysis.step_times import StepTimes, step_times
 from timedrun.evidence.config_race import ConfigRequest, planned_race
 from timedrun.evidence.config_sides import ConfigSide, ablation
 from timedrun.evidence.warm_parent import WarmParent

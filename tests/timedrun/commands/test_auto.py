@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from judging.ground.config_values import flatten
-from timedrun.analysis import selection
-from timedrun.analysis.profiled_run import StepPlan
-from timedrun.analysis.step_times import UNTRIED, StepTimes
 from timedrun.benchmark import find
 from timedrun.config import RunConfig, plain
 from timedrun.config_choice import read_config
+from timedrun.evidence.analysis import selection
+from timedrun.evidence.analysis.profiled_run import StepPlan
+from timedrun.evidence.analysis.step_times import UNTRIED, StepTimes
 from timedrun.preflight import checks
 from timedrun.recipes import RECIPES
 from timedrun.storage import method_sources

@@ -140,6 +140,30 @@ def test_what_ended_the_ranks_is_told_and_none_goes_on(case, capfd):
     assert seconds < 15
 
 
+def test_the_ports_of_one_node_are_out_of_reach_of_other_machines():
+    seen = list[str]()
+
+    def look(*_: object) -> None:
+        sockets = psutil.Process().net_connections("tcp")
+        seen.extend(opened.laddr.ip for opened in sockets if opened.status == psutil.CONN_LISTEN)
+
+    before = signal.signal(signal.SIGUSR1, look)
+    try:
+        end, _ = launch_ranks("all_started(); rank or interrupt(signal.SIGUSR1); leave(0)")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (end, set(seen)) == (End((0, 0)), {"127.0.0.1"})
+
+
+def test_sighup_that_nohup_ignores_stops_no_rank():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        end, _ = launch_ranks("interrupt(signal.SIGHUP); time.sleep(0.5); leave(0)")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert end == End((0, 0))
+
+
 def test_a_restart_has_its_own_job_and_status_as_often_as_asked():
     ends: list[End] = []
 

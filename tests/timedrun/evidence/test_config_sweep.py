@@ -10,8 +10,8 @@ from judging.ground.errors import UsageError
 from language_model.configs import topics_baseline
 from language_model.gpt.configs import openwebtext_methods
 from timedrun import cli
-from timedrun.analysis.step_times import StepTimes
 from timedrun.evidence import config_sweep
+from timedrun.evidence.analysis.step_times import StepTimes
 from timedrun.evidence.config_sides import ConfigSide
 from timedrun.evidence.config_sweep import Lengths, stretched_sides
 from timedrun.racing.race_file import Budget

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from tests.timedrun.analysis.ticking import Clock
-from timedrun.analysis.own_step import TrainStep, choose
-from timedrun.analysis.selection import Selection, Selector
-from timedrun.analysis.step_times import StepTimes
+from tests.timedrun.evidence.analysis.ticking import Clock
+from timedrun.evidence.analysis.own_step import TrainStep, choose
+from timedrun.evidence.analysis.selection import Selection, Selector
+from timedrun.evidence.analysis.step_times import StepTimes
 
 Changes = frozenset[str]
 NEEDED = {"b": "a"}

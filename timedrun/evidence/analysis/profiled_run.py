@@ -13,14 +13,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from judging.ground.errors import TrainingLoopError
 from mlevents.runlog import RunLog
-from timedrun.analysis.step_flops import flop_counter
-from timedrun.analysis.step_timer import StepTimer
 from timedrun.benchmark import Benchmark, BenchmarkSpec
 from timedrun.config import RunConfig
 from timedrun.distributed.device_clock import Stamp, seconds_between, stamp
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.process_times import cpu_seconds, thread_times
 from timedrun.distributed.straggler import StragglerDetector
+from timedrun.evidence.analysis.step_flops import flop_counter
+from timedrun.evidence.analysis.step_timer import StepTimer
 from timedrun.run.blocks import Block, Measurement, plan_blocks
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo

@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.timedrun.analysis.ticking import Clock, SlowMethod, SlowModel, SlowOptimizer, Twice
 from tests.timedrun.conftest import SPEC
+from tests.timedrun.evidence.analysis.ticking import Clock, SlowMethod, SlowModel, SlowOptimizer, Twice
 from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES
-from timedrun.analysis.profile import Profile, device_use
-from timedrun.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan
-from timedrun.analysis.step_timer import StepTimer
 from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import RunConfig
+from timedrun.evidence.analysis.profile import Profile, device_use
+from timedrun.evidence.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan
+from timedrun.evidence.analysis.step_timer import StepTimer
 from timedrun.methods import Stack, stack
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from judging.ground import stdio
-from timedrun.analysis.profiled_run import LOSSES
-from timedrun.analysis.selection import Selection, Selector
-from timedrun.analysis.step_times import StepTimes
+from timedrun.evidence.analysis.profiled_run import LOSSES
+from timedrun.evidence.analysis.selection import Selection, Selector
+from timedrun.evidence.analysis.step_times import StepTimes
 
 TrainStep = Callable[[], Tensor | float]
 """Trains one step and returns its loss."""

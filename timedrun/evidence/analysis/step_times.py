@@ -18,9 +18,9 @@ import torch
 
 from judging.comparison.extrapolation import over_schedule
 from judging.scoring.interval import Interval
-from timedrun.analysis.profiled_run import StepPlan, profiled
 from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig
+from timedrun.evidence.analysis.profiled_run import StepPlan, profiled
 from timedrun.run.origin import set_threads
 
 UNTRIED: Final = "not measured before the time was over"
