@@ -23,7 +23,15 @@ from timedrun.storage.source_copies import SOURCE
 from timedrun.submission.packaging import package_docs, package_scripts
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import ResultFolder
-from timedrun.submission.packaging.safe_files import PackageError, content, copy, digests, refuse_name, write
+from timedrun.submission.packaging.safe_files import (
+    PackageError,
+    content,
+    copy,
+    digests,
+    refuse_colliding,
+    refuse_name,
+    write,
+)
 
 FOLDERS = ("timedrun", "logging", "mlevents", "judging", "scripts")
 """Folders that every benchmark needs; those of `logging` are at the top if timedrun was installed from a wheel."""
@@ -48,6 +56,7 @@ def write_tree(folder: Path, sets: Sequence[ResultFolder], rules: Ruleset, sourc
             files |= source_files(source, name)
         for result in of_benchmark:
             files |= method_files(result, files)
+        refuse_colliding(files)
         for place, file in files.items():
             refuse_name(place, file)
             copy(file, implementations / IMPLEMENTATION / place)

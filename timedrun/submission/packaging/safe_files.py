@@ -4,6 +4,8 @@ import hashlib
 import os
 import re
 import stat
+import unicodedata
+from collections.abc import Iterable
 from pathlib import Path
 
 from judging.ground.errors import TimedrunError
@@ -55,6 +57,14 @@ def refuse_strange_entries(folder: Path) -> None:
                 raise PackageError(f"{entry}: {_kind(mode)}; a set may contain only files and folders. Remove it.")
 
 
+def refuse_colliding(places: Iterable[str]) -> None:
+    """Raise PackageError if two paths differ only in case or Unicode form: some file systems treat them as one."""
+    seen: dict[str, str] = {}
+    for place in places:
+        if (other := seen.setdefault(unicodedata.normalize("NFC", place).casefold(), place)) != place:
+            raise PackageError(f"{other} and {place} are one file on file systems that ignore case; rename one.")
+
+
 def require_plain(path: Path) -> None:
     """Raise PackageError if `path` is not a regular file or larger than `LARGEST_FILE`."""
     status = path.lstat()
@@ -70,7 +80,13 @@ def require_plain(path: Path) -> None:
 def content(path: Path) -> bytes:
     """Return the bytes of the regular file `path`; raise PackageError as `require_plain`."""
     require_plain(path)
-    return path.read_bytes()
+    # Neither follow a link nor block on a pipe that replaced the file after the check.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        raw = file.read(LARGEST_FILE + 1)
+    if len(raw) > LARGEST_FILE:
+        raise PackageError(f"{path}: still being written; package it after the run has ended.")
+    return raw
 
 
 def copy(path: Path, to: Path, *, sha256: str | None = None) -> None:

@@ -323,6 +323,7 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     ),
 }
 SOURCE_REFUSED: dict[str, tuple[Damage, str]] = {
+    "names in one case": (lambda s: (s / "timedrun" / "__INIT__.py").touch(), "__INIT__.py and .*one file"),
     "newline": (lambda s: (s / "timedrun" / "a\nb.py").touch(), r"a\\nb.py'.* control character"),
     "link": (lambda s: (s / "timedrun" / "a.py").symlink_to("__init__.py"), "a.py: the source holds a symbolic link"),
     "linked folder": (lambda s: (s / "timedrun" / "more").symlink_to(s / "tests"), "more: the source holds a symbolic"),
@@ -374,7 +375,7 @@ def test_a_package_is_written_over_nothing_and_into_no_set(tmp_path, make_set, p
 
 
 @pytest.mark.parametrize(
-    ("name", "reader"), [("result_0.txt", "result_folder.read"), ("run_0/config.json", "safe_files.Path.read_bytes")]
+    ("name", "reader"), [("result_0.txt", "result_folder.read"), ("run_0/config.json", "safe_files.os.open")]
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path, small_set, packaged, monkeypatch, name, reader):
     def denied(path: Any, *_: object) -> Any:
