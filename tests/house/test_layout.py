@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.house import structure
+from timedrun.commands.parser import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = "import logging; logging.getLogger('x').handlers; import mlevents, timedrun; print(logging.__file__)"
@@ -113,3 +114,13 @@ def test_scripts_are_short_and_stop_at_the_first_error():
         lines = path.read_text().splitlines()
         assert len(lines) <= 15, path
         assert "set -euo pipefail" in lines, path
+
+
+def test_a_verb_is_at_most_80_lines_imports_no_other_and_hands_on_no_namespace():
+    verbs = {verb for group in VERBS.values() for verb in group}
+    for verb in verbs:
+        text = (ROOT / f"timedrun/commands/{verb}.py").read_text()
+        assert len(text.splitlines()) <= 80, verb
+        assert not {*re.findall(r"from timedrun\.commands\.(\w+) import", text)} & verbs, verb
+    holds = [path for path in (ROOT / "timedrun").rglob("*.py") if "Namespace" in path.read_text()]
+    assert [path for path in holds if path.parent.name != "commands" and path.name != "cli.py"] == []

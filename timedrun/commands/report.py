@@ -12,10 +12,10 @@ from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, write_output
 from judging.pages import score_table
+from judging.pages.plot import labelled_sets
 from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.report_page import Findings, as_page, drawn, image
 from judging.scoring import score as scores
-from timedrun.commands.plot import labelled_sets
 from timedrun.racing import race_file
 from timedrun.racing.report import Report
 from timedrun.racing.search import Search

@@ -11,9 +11,12 @@ from typing import Any, Final
 
 from judging.comparison.compare import compare_sets
 from judging.comparison.speedup_ratio import NotComparable
+from judging.ground import stdio
 from judging.ground.errors import TimedrunError
+from judging.ground.race_labels import label_of
 from judging.pages.curves import points
 from judging.pages.score_table import NOTICE, UNVERIFIED
+from judging.scoring.run_set import distinct_sets_at, is_packaged
 from mlevents import keys
 from mlevents.record import read
 from mlevents.rounds import BENCHMARK_DATASET
@@ -47,6 +50,23 @@ class _Axis:
     def time(self, minutes: float) -> str:
         """Format a time with the digits of the race's table (seconds) or the score's (minutes)."""
         return f"{minutes * self.scale:.2f} s" if self.unit == "seconds" else f"{minutes:.3f} min"
+
+
+def labelled_sets(paths: Sequence[str]) -> dict[str, list[RunSummary]]:
+    """Return the sets at `paths` by their label in a figure; one that is a copy of another is left out, and, with a
+    message, a file that is no MLPerf log. Raise PlotError if none is left."""
+    sets: dict[str, list[RunSummary]] = {}
+    for (_, system, benchmark), records in distinct_sets_at(map(Path, paths)):
+        if invalid := [str(record.path) for record in records if not record.events]:
+            stdio.message(f"left out of the figures, as no MLPerf logs: {', '.join(invalid)}")
+        if runs := [record for record in records if record.events]:
+            folder = runs[0].path.parent
+            label = label_of(folder) or runs[0].config_name
+            label = label or (system if is_packaged(folder.resolve(), [benchmark]) else folder.name)
+            sets[f"{label} ({folder})" if label in sets else label] = runs
+    if not sets:
+        raise PlotError(f"{', '.join(paths)}: no MLPerf log; nothing was written.")
+    return sets
 
 
 def plot_quality(sets: Sets, out: Path, what: str = "quality", confidence: float | None = None) -> None:
