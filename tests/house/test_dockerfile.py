@@ -39,6 +39,30 @@ def test_the_default_is_the_runtime_image_whose_user_is_a_number_that_kubernetes
     assert {*re.findall(r"^ARG USER_ID=(\d+)$", TEXT, flags=re.MULTILINE)} == {"1000"}
 
 
+def test_the_base_is_a_dated_image_of_nvidia_and_the_test_image_alone_has_development_tools():
+    before, *stages = re.split(r"^FROM ", re.sub(r"^ *#.*\n", "", TEXT, flags=re.MULTILINE), flags=re.MULTILINE)
+    assert re.fullmatch(r"ARG BASE=nvcr\.io/nvidia/pytorch:\d\d\.\d\d-py3\s*", before)
+    of = {stage.split()[2] if stage.split()[1:2] == ["AS"] else "": stage for stage in stages}
+    assert [stage.split()[0] for stage in stages] == ["${BASE}", "${BASE}", "runtime", "runtime"]
+    extras, runs = re.findall(r"^ARG EXTRAS=(.*)$", of["runtime"], flags=re.MULTILINE), r"\bgit\b"
+    assert len(extras) == 1 and "dev" not in extras[0].split(",") and not re.search(runs, of["runtime"])
+    (kept,) = re.findall(r"--constraint (\S+)", of["test"])
+    assert ".[dev]" in of["test"] and re.search(runs, of["test"]) and f"/tmp/constraints {kept}" in of["runtime"]
+    for stage in (of["runtime"], of["test"]):
+        assert not re.search(r"^(RUN|COPY) ", stage.rpartition("\nUSER ")[2], flags=re.MULTILINE)
+    assert "\nCOPY --from=ffcv " in TEXT and '\nCMD ["timedrun", "--help"]\n' in TEXT
+
+
+def test_what_the_base_is_built_of_is_pinned_and_compared_after_the_installation():
+    (kept,) = re.findall(r"kept='([^']+)'", TEXT)
+    for name in ("torch", "torchvision", "numpy", "apex", "flash-attn", "flash_attn", "triton", "transformer_engine"):
+        assert re.fullmatch(kept, name), name
+    assert not re.fullmatch(kept, "transformers")
+    before, _, after = TEXT[TEXT.index("kept=") :].partition("pip install")
+    assert "> /tmp/records" in before and "> /tmp/kept" in before
+    assert "sha256sum --check" in after and "exit 1" in after
+
+
 def test_signals_reach_the_command_and_any_command_can_be_given():
     (entry,) = re.findall(r"^ENTRYPOINT (.*)$", TEXT, flags=re.MULTILINE)
     words = [*json.loads(entry), "sh", "-c", 'echo "$PPID:$1"', "sh", "two  words"]

@@ -1,6 +1,7 @@
 """The job files for SLURM and Kubernetes start the ranks of one run, by commands that `run` accepts."""
 
 import argparse
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -26,10 +27,12 @@ def test_the_sbatch_files_tasks_are_nodes_of_the_run_that_its_command_starts():
     text = (SCRIPTS / "slurm.sbatch").read_text()
     subprocess.run(["bash", "-n", str(SCRIPTS / "slurm.sbatch")], check=True, timeout=20)
     assert text.startswith("#!/usr/bin/env bash\n") and "\nset -euo pipefail\n" in text
+    assert len(text.splitlines()) <= 15
     *options, script, rest = shlex.split(text.splitlines()[-1])
     assert options[:2] == ["exec", "srun"] and all(word.startswith("--") for word in options[2:]) and rest == "$@"
     (example,) = [line for line in text.splitlines() if line.startswith("# sbatch ")]
-    given = example.partition(" scripts/slurm.sbatch ")[2]
+    before, _, given = example.partition(" scripts/slurm.sbatch ")
+    assert {word.partition("=")[0] for word in before.split()[2:]} == {"--nodes", "--gpus-per-node"}
     _, env = parsed(script, given.split(), STEP)
     assert (env.rank, env.world_size, env.master) == (8, 16, "a1")
 
@@ -57,7 +60,10 @@ def test_the_pods_of_the_kubernetes_job_are_the_restricted_nodes_of_one_run_that
     assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     assert pod == pod | {"automountServiceAccountToken": False, "shareProcessNamespace": True, "restartPolicy": "Never"}
     digest = {"name": "TIMEDRUN_IMAGE_DIGEST", "value": container["image"].partition("@")[2]}
-    assert container["env"] == [digest] and digest["value"].startswith("sha256:")
+    assert container["env"] == [digest] and re.fullmatch("sha256:.{64}", digest["value"])
+    assert {*container["resources"]["requests"]} == {"cpu", "memory"}
+    assert all({"emptyDir", "persistentVolumeClaim"} & {*volume} for volume in pod["volumes"])
+    assert words.count("--node-rank=$(JOB_COMPLETION_INDEX)") == 1
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
     assert {*mounts} == {str(arguments.data_folder), arguments.results, "/dev/shm"} and len(mounts) == len(volumes)

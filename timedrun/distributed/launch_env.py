@@ -208,7 +208,7 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How a run is started on this machine. Only the number of threads may change the last bits of the result."""
+    """Launch options of a run on this machine. Only the number of threads may change the last bits of the result."""
 
     ranks: int = 1
     threads: int = 0

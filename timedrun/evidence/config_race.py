@@ -28,7 +28,7 @@ from timedrun.training import number_formats
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigRequest:
-    """What is asked of a race of configs, a sweep or a tuning of them."""
+    """Request for a race of configs, a sweep or a tuning of them."""
 
     verb: str
     benchmark: str
@@ -87,7 +87,8 @@ def planned_race(
         if number_formats.emulated(side.config.precision, side.config.device)
     }
     options = request.launch.recorded() | {"answers": request.answers and str(request.answers)}
-    race = Race(benchmark=benchmark.name, options=options, emulated=emulated, turns=[], **plan)
+    name, runs = benchmark.name, request.rounds.runs
+    race = Race(benchmark=name, runs=runs, options=options, emulated=emulated, sides={}, turns=[], **plan)
     planned = RacePlan(race, [side.planned for side in sides], request.rounds)
     race = planned.scheduled()
     if parent:

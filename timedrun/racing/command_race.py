@@ -47,7 +47,7 @@ NO_PACKAGE: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class CommandRequest:
-    """What is asked of a race of commands, a run, a sweep or a tuning of them."""
+    """Request for a race of commands, a run, a sweep or a tuning of them."""
 
     verb: str
     commands: Sequence[tuple[str, str, Tuned | None]]
@@ -124,6 +124,8 @@ def plan_of(request: CommandRequest) -> RacePlan:
         tuning=tuning,
         differences=changed,
         no_package=NO_PACKAGE.get(verb, ""),
+        runs=request.rounds.runs,
+        sides={},
         turns=[],
     )
     planned = [

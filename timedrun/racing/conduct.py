@@ -23,7 +23,7 @@ from timedrun.storage.method_sources import named_by_user
 
 @dataclass(frozen=True, kw_only=True)
 class Conduct:
-    """How a race is carried out, whatever its sides are.
+    """Carry out a race, whatever its sides are.
 
     start: runs a turn. package: makes the package of a whole race. tuning: the report of a tuning, whose search plans
     its runs. report_only: start no run. as_json: print race.json.

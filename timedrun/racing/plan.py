@@ -28,7 +28,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """How often the sides run, and what ends or decides the race."""
+    """Number of runs of each side, and what ends or decides the race."""
 
     runs: int
     first_seed: int = 1
@@ -81,7 +81,6 @@ class RacePlan:
         rounds.require_possible(self.sides)
         return replace(
             self.race,
-            runs=rounds.runs,
             sides={side.name: side.label for side in self.all_sides},
             tuned={side.name: side.tuned for side in self.sides if side.tuned},
             control=CONTROL if rounds.control else "",

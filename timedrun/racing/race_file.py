@@ -180,13 +180,13 @@ class Race:
     """Plan of a race and what became of its runs."""
 
     benchmark: str
-    runs: int = 1
+    runs: int
     """Runs of each side."""
     options: dict[str, Any] = field(default_factory=dict)
     """Launch options of each run."""
     emulated: dict[str, str] = field(default_factory=dict)
     """What the CPU has no instructions for, by the folder of a side that computes in it."""
-    sides: dict[str, str] = field(default_factory=dict)
+    sides: dict[str, str]
     """Label of each side by its folder."""
     commands: dict[str, str] = field(default_factory=dict)
     """Command line of each side whose label is shorter, by its label."""

@@ -1,4 +1,4 @@
-"""What `timedrun run` prints of a run when it has ended."""
+"""Print the verdict on a run that has ended."""
 
 import json
 import sys

@@ -67,7 +67,7 @@ class Tool:
 
     @property
     def unable(self) -> str:
-        """Why it cannot run, "" if it can."""
+        """Return why the checker cannot run, "" if it can."""
         if self.rules is not None and not self.rules.checker:
             return f"MLCommons' tools have no ruleset {self.ruleset!r}"
         return "" if installed() else "mlperf_logging is not installed; install mlperf-logging"

@@ -73,6 +73,30 @@ class Run:
         return future
 
 
+@pytest.mark.parametrize(("silent", "noticing"), [(1, 0), (0, 1)])
+def test_a_rank_without_a_heartbeat_is_lost_after_the_timeout(silent, noticing):
+    run = Run()
+    run.advance(2)
+    run.running.remove(silent)
+    run.advance(14)
+    assert run.message(noticing) == ""
+    run.advance(2)
+    assert run.message(noticing) == f"no heartbeat from rank {silent} for 15 s (last step 0){ABORTED}"
+
+
+def test_an_idle_rank_that_another_waits_for_hangs_and_is_named_with_its_line():
+    run = Run()
+    run.watchdogs[1].at(5)
+    run.probes[0].sample.return_value = ThreadActivity("collective", 20.0, "train.py:3 (step)")
+    run.probes[1].sample.return_value = ThreadActivity("own", 16.0, "data.py:7 (read)")
+    run.advance(3)
+    assert run.watchdogs[0].failure is None  # activities are sampled after three intervals without a step
+    assert run.probes[1].reset.call_count == 1
+    run.advance(6)
+    message = f"rank 1 hung after step 5 at data.py:7 (read): idle for 16 s while rank 0 waits for it{ABORTED}"
+    assert run.ended == dict.fromkeys((0, 1), (message, ExitCode.RANK_LOST))
+
+
 @pytest.mark.parametrize(("dead", "advice"), [(0, ""), (1, ""), (0, RESUME), (1, RESUME)])
 def test_a_closed_connection_is_a_death_and_ends_blocked_ranks_after_their_grace(dead, advice):
     run = Run(3)

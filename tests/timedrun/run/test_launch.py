@@ -88,6 +88,14 @@ def test_a_node_without_rank_0_has_the_verdict_of_its_ranks(end, code, how, tmp_
     assert verdict_of(result(tmp_path), end, 10, first_node=False)[:2] == (code, ELSEWHERE.format(how))
 
 
+def test_the_common_step_is_one_of_which_every_rank_has_a_checkpoint(tmp_path):
+    for name in ("0/step_10.pt", "0/step_20.pt", "0/step_30.pt", "1/step_20.pt", "1/step_30.pt.draft"):
+        path = tmp_path / f"rank_{name}"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert [launch.common_step(tmp_path, range(ranks)) for ranks in (1, 2, 3)] == [30, 20, None]
+
+
 @pytest.mark.parametrize("log", [None, keys.SUCCESS, "", "stopped by signal"])
 @pytest.mark.parametrize(
     ("errors", "kind"),

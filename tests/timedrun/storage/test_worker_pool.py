@@ -109,6 +109,7 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     parent.kill()
     parent.wait()
     until(lambda: not alive(worker))
+    assert not alive(worker)
 
 
 def test_time_left_counts_only_what_was_made_now(monkeypatch):
