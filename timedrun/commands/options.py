@@ -47,6 +47,14 @@ def system_price(text: str) -> tuple[str, float | str]:
     return pattern or "*", price(usd)
 
 
+def budgets_of(text: str) -> list[str]:
+    """Parse budgets, as typed, in the order of their numbers."""
+    budgets = sorted(text.split(","), key=above_zero)
+    if len({*map(float, budgets)}) < len(budgets):
+        raise ArgumentTypeError(f"{text} has a budget twice")
+    return [budget.strip() for budget in budgets]
+
+
 def path(text: str) -> Path | None:
     """Parse a path; return None for an empty text, as from an unset variable."""
     return Path(text) if text else None
@@ -79,6 +87,24 @@ examples:
   timedrun show image_classification methods --json > my.json
   timedrun run image_classification my.json --global-batch 32 --name small
   timedrun show image_classification --diff my.json methods
+"""
+
+
+RACE_HELP = """
+Overrides are for all configs (--optimizer.peak-lr 0.1) or for the first, second, ... alone (--a.optimizer.peak-lr 0.1).
+
+The clock of a command is timedrun's: from the start of the process (or a line with --start) until the first evaluation
+that reaches the target (or a line with --stop), as the lines arrive. Each run becomes an MLPerf log with its command,
+environment, source and the machine's load.
+
+  timedrun race image_classification baseline methods --runs 5
+  timedrun race image_classification baseline methods --ratios 0.5 1 2
+  timedrun race command 'python train.py' 'python train.py --lr 0.02' --quality 'val_loss:{}' --target 3.28 --lower
+  timedrun race command --at main --at my-branch --quality json:accuracy --target 0.94 -- python train.py
+  timedrun race command 'python train.py --steps {budget}' --budgets 100,200,400 --quality json:accuracy --target 0.94
+
+A file of TOML may hold the options and, as `sides`, a list of configs or command lines, or of {command, label}, and what
+is rare: metric, reported, log, seed_variable, stop_at_target, share, split, unpaired_seeds, baseline_ratios.
 """
 
 
@@ -150,77 +176,80 @@ def add_preflight(parser: ArgumentParser) -> None:
 
 def add_race(parser: ArgumentParser) -> None:
     parser.description = (
-        "Run configs N times each, interleaved; check, score, package, plot and compare them. A config is written as"
-        " for `run`; the same one twice is a control. Overrides are for all configs (--optimizer.peak-lr 0.1) or for"
-        " the first, second, ... alone (--a.optimizer.peak-lr 0.1, --b...)."
+        "Run configs, command lines, or one command line at several commits N times each, interleaved; check, score,"
+        " package, plot and compare them. At several lengths (--ratios, --budgets), each run goes to its end, for curves"
+        " of quality against time."
     )
-    _add_config(parser, several=True)
-    _add_launch(parser, "runs/<benchmark>/race_N")
-    parser.add_argument("--ablate", action="store_true", help="leave out each method of CONFIG in turn; add each alone")
-    parser.add_argument("--base", metavar="CONFIG", help="config to add methods to (default: CONFIG without methods)")
-    _add_path(parser, "--answers", "answers for the system description of the package")
-    add_rounds(parser, 5)
-    add_verdict(parser)
-
-
-def add_verdict(parser: ArgumentParser) -> None:
+    parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, RACE_HELP
+    add = parser.add_argument
+    _add_sides(parser)
+    _add_rounds(parser, "race", None, "runs of each side (default: 5; 3 of each length, 1 of a single command)")
+    add("--control", type=at_least(0), default=0, metavar="N", help="run the first side again in the first N rounds")
     until = "end after the round, from the 4th on, by which every comparison is decided; --runs is then the most"
-    parser.add_argument("--until-decided", action="store_true", help=until)
-    control = "run the first side once more in the first N rounds: which differences the machine makes by itself"
-    parser.add_argument("--control", type=at_least(0), default=0, metavar="N", help=control)
+    add("--until-decided", action="store_true", help=until)
     keep = "exit with 0 to keep the last of two sides, 1 to discard it, 4 if inconclusive: 'time < 0.98x and quality'"
-    parser.add_argument("--keep-if", metavar="CONDITION", help=keep)
-
-
-def add_sweep(parser: ArgumentParser) -> None:
-    parser.description = (
-        "Run configs at several lengths of their schedules, N times each, interleaved, each run to its end; report the"
-        " curves of quality against time. The first config, or --base, is the baseline. Configs and overrides are"
-        " written as for `race`."
-    )
-    _add_config(parser, several=True)
-    _add_launch(parser, "runs/<benchmark>/sweep_N")
-    lengths = "lengths of the schedules, as multiples of the configs' own (default 0.5 1)"
-    parser.add_argument("--ratios", nargs="+", type=above_zero, default=[0.5, 1.0], metavar="RATIO", help=lengths)
-    further = "further lengths of the baseline"
-    parser.add_argument("--baseline-ratios", nargs="+", type=above_zero, default=[], metavar="RATIO", help=further)
-    parser.add_argument("--base", metavar="CONFIG", help="the baseline (default: the first config)")
-    more = "also the first config less each method, and --base, or it without methods, plus each"
-    parser.add_argument("--ablate", action="store_true", help=more)
-    estimate = "print the plan and an estimate of the time, from a few steps of each config; run nothing"
-    parser.add_argument("--dry-run", action="store_true", help=estimate)
-    add_rounds(parser, 3)
+    add("--keep-if", metavar="CONDITION", help=keep)
+    _add_launch_of_race(parser)
+    add("--ablate", action="store_true", help="leave out each method of the last config in turn; add each alone")
+    lengths = "lengths of the configs' schedules, as multiples of their own, such as 0.5 1; the first is the baseline"
+    add("--ratios", nargs="+", type=above_zero, default=[], metavar="RATIO", help=lengths)
+    add("--dry-run", action="store_true", help="print the plan of --ratios and an estimate of its time; run nothing")
+    _add_path(parser, "--answers", "answers for the system description of the package")
+    _add_reading(parser)
+    add("--lower", action=BooleanOptionalAction, help="lower quality of commands is better")
+    add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")
+    add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
+    add("--minutes", type=at_least(0, float), help="end a command that takes longer (default: no limit)")
+    add("--at", action="append", default=[], metavar="COMMIT", help="a side is the command at this commit, or `worktree`")
+    add("--build", metavar="COMMAND", default="", help="run in the folder of each commit first")
+    given = "numbers in place of {budget} in each command, such as 100,200,400"
+    add("--budgets", type=budgets_of, default=[], metavar="N,N,...", help=given)
 
 
 def add_tune(parser: ArgumentParser) -> None:
     parser.description = (
-        "Search settings of each config by timed runs on a part of the training data, interleaved, in equal machine"
-        " time; write the chosen ones as files for `race`. Configs and overrides are written as for `race`; a range as"
-        " --optimizer.peak-lr 0.05..2, or --a.optimizer.peak-lr ... for the first side alone, replaces the default one."
+        "Search settings of each config or command line by timed runs on data of their own, interleaved, in equal machine"
+        " time; write the chosen ones as files for `race`. The range of a setting is written as --optimizer.peak-lr"
+        " 0.05..2, or --a.optimizer.peak-lr ... for the first side alone; in a command as {lr:0.05..2}."
     )
-    _add_config(parser, several=True)
-    _add_launch(parser, "runs/<benchmark>/tune_N")
-    target = "quality at which a trial ends, on fewer training samples (default: that of the config)"
-    parser.add_argument("--target", type=float, metavar="QUALITY", help=target)
-    add_search(parser)
-
-
-def add_search(parser: ArgumentParser) -> None:
+    _add_sides(parser)
+    _add_rounds(parser, "tune", 1)
+    _add_launch_of_race(parser)
+    _add_reading(parser)
     each = "machine time of each side, to within one run (default 10)"
     parser.add_argument("--minutes", type=above_zero, default=10.0, help=each)
-    parser.add_argument("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
-    parser.add_argument("--resume", metavar="FOLDER", help="continue the tuning in FOLDER, or report on it again")
-    parser.set_defaults(runs=1, unpaired_seeds=False, report=None)
 
 
-def add_rounds(parser: ArgumentParser, runs: int) -> None:
-    parser.add_argument("--runs", type=positive, default=runs, help=f"runs of each config (default {runs})")
-    parser.add_argument("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
-    unpaired = "give every run a seed of its own (default: run N of every config has the same one)"
-    parser.add_argument("--unpaired-seeds", action="store_true", help=unpaired)
-    known = parser.add_mutually_exclusive_group()
-    known.add_argument("--resume", metavar="FOLDER", help="continue the interrupted runs in FOLDER")
-    known.add_argument("--report", metavar="FOLDER", help="write the report on the runs in FOLDER again")
+def _add_sides(parser: ArgumentParser) -> None:
+    kinds = "import name of the benchmark of configs; or `command`; or a file of TOML with the whole race"
+    parser.add_argument("benchmark", nargs="?", metavar="BENCHMARK|command|FILE", help=kinds)
+    sides = "configs, as for `run`, or command lines; the same one twice is a control"
+    parser.add_argument("configs", nargs="*", metavar="SIDE", help=sides)
+
+
+def _add_rounds(parser: ArgumentParser, verb: str, runs: int | None, of_runs: str = "") -> None:
+    add = parser.add_argument
+    add("--results", help=f"folder of the race (default: runs/<benchmark>/{verb}_N)")
+    if of_runs:
+        add("--runs", type=positive, help=of_runs)
+    else:
+        parser.set_defaults(runs=runs)
+    add("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
+    add("--resume", metavar="FOLDER", help="continue the interrupted runs in FOLDER, and report on it again")
+
+
+def _add_launch_of_race(parser: ArgumentParser) -> None:
+    parser.add_argument("--data", help="dataset: the first part of a config's name")
+    parser.add_argument("--ranks", type=positive, default=1, help="processes of a run of a config (default: 1)")
+    _add_resources(parser)
+
+
+def _add_reading(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--preset", metavar="NAME", help="read the output of a known script: `--preset list` names them")
+    add("--quality", help="pattern of an evaluation with {} for its value, such as 'val_loss:{}'; json:KEY; or mllog")
+    target = "quality at which the clock of a command, or the trial of a config, stops; of lengths only recorded"
+    add("--target", type=float, metavar="QUALITY", help=target)
 
 
 def add_check(parser: ArgumentParser) -> None:
