@@ -41,7 +41,8 @@ class RunRecord:
     sha256: str
 
     @cached_property
-    def _by_key(self) -> dict[str, list[Event]]:
+    def by_key(self) -> dict[str, list[Event]]:
+        """The events of each key, in file order."""
         values: dict[str, list[Event]] = {}
         for event in self.events:
             values.setdefault(event.key, []).append(event)
@@ -49,15 +50,15 @@ class RunRecord:
 
     def all(self, key: str) -> list[Event]:
         """Return all events with `key`, in file order."""
-        return list(self._by_key.get(key, ()))
+        return list(self.by_key.get(key, ()))
 
     def first(self, key: str) -> Event | None:
         """Return the first event with `key`, or None."""
-        return next(iter(self._by_key.get(key, ())), None)
+        return next(iter(self.by_key.get(key, ())), None)
 
     def last(self, key: str) -> Event | None:
         """Return the last event with `key`, or None."""
-        return next(reversed(self._by_key.get(key, ())), None)
+        return next(reversed(self.by_key.get(key, ())), None)
 
     def value(self, key: str, default: Any = None) -> Any:
         """Return the value of the last event with `key`, or `default` without one."""

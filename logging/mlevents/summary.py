@@ -1,6 +1,7 @@
 """Summarize logs in a few kilobytes each, so that a whole round can be checked and scored log by log."""
 
 import heapq
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from mlevents import cold_start, keys
+from mlevents import keys
 from mlevents.event import Event, is_number
 from mlevents.machine_load import disturbances, joules
 from mlevents.record import QualityPoint, RunRecord
@@ -34,6 +35,15 @@ SAME: Final = (
     *("init_minutes", "final_quality", "final_parts", "converged_at", "evaluation_share"),
 )
 """Fields that a record has under the same name."""
+TEXTS: Final = {
+    "organization": keys.SUBMISSION_ORG,
+    "platform": keys.SUBMISSION_PLATFORM,
+    "ledger_entry": keys.LEDGER_ENTRY,
+    "submission_status": keys.SUBMISSION_STATUS,
+    "config_name": keys.CONFIG_NAME,
+    "config_digest": keys.CONFIG_DIGEST,
+}
+"""Fields that are a logged text, by its key."""
 SKETCH_SIZE: Final = 512  # hashes; logs with fewer timed events are kept whole
 
 
@@ -107,14 +117,11 @@ def summarize(record: RunRecord) -> RunSummary:
     used, unmeasured = joules(record)
     named = record.text(keys.RULESET)
     training = next((event for event in record.timed if event.key in (keys.BLOCK_START, keys.EPOCH_START)), None)
+    logged: dict[str, Any] = {name: getattr(record, name) for name in SAME}
+    logged |= {name: record.text(key) for name, key in TEXTS.items()}
     return RunSummary(
-        **{name: getattr(record, name) for name in SAME},
-        organization=record.text(keys.SUBMISSION_ORG),
-        platform=record.text(keys.SUBMISSION_PLATFORM),
-        submission_status=record.text(keys.SUBMISSION_STATUS),
+        **logged,
         quality_target=float(target) if is_number(target) else None,
-        config_name=record.text(keys.CONFIG_NAME),
-        config_digest=record.text(keys.CONFIG_DIGEST),
         seeds=tuple(seed for seed in seeds if isinstance(seed, int) and not isinstance(seed, bool)),
         global_batch_size=int(batch) if is_number(batch) and batch == int(batch) > 0 else None,
         resumed=record.first(keys.RESUMED) is not None,
@@ -129,16 +136,11 @@ def summarize(record: RunRecord) -> RunSummary:
         startup_minutes=(training.time_ms - record.started.time_ms) / 60_000 if training and record.started else None,
         gap_minutes=(record.started.time_ms - stop.time_ms) / 60_000 if stop and record.started else None,
         first_throughput=pace[0] if pace else None,
-        # The median of seconds per sample, as in `cold_start`; for an even number not the mean of the middle rates.
+        # The median of seconds per sample, as of a cold start; for an even number not the mean of the middle rates.
         later_throughput=1 / median(1 / rate for rate in pace[1:]) if pace[1:] else None,
         caches_dropped=cleared in (True, 1) if isinstance(cleared, bool | int) else None,
         page_cache_resident=float(resident) if is_number(resident) and 0 <= resident <= 1 else None,
-        ledger_entry=record.text(keys.LEDGER_ENTRY),
-        hyperparameters={
-            key: record.value(key)
-            for key in dict.fromkeys(event.key for event in record.events)
-            if HYPERPARAMETERS.search(key)
-        },
+        hyperparameters={key: record.value(key) for key in record.by_key if HYPERPARAMETERS.search(key)},
         disturbances=disturbances(record),
         joules=used,
         unmeasured=unmeasured,
@@ -188,8 +190,31 @@ def _first_epoch_share(record: RunRecord) -> float | None:
     for start, stop in ((keys.EPOCH_START, keys.EPOCH_STOP), (keys.BLOCK_START, keys.BLOCK_STOP)):
         units = [(stretch.units, stretch.training_ms) for stretch in intervals(record, start, stop)]
         if len(units) > 1:
-            return cold_start.share(units, record.minutes * 60_000)
+            return cold_start_share(units, record.minutes * 60_000)
     return None
+
+
+def cold_start_excess(stretches: Sequence[tuple[float, float]]) -> float | None:
+    """Return the time of the first stretch less what its units take at the median later pace; negative if it was
+    faster.
+
+    None without a later stretch, or if a stretch has no units.
+
+    Args:
+        stretches: (units of training, time) of each stretch.
+    """
+    if len(stretches) < 2 or any(units <= 0 for units, _ in stretches):
+        return None
+    (first_units, first_time), *later = stretches
+    return first_time - first_units * median(spent / units for units, spent in later)
+
+
+def cold_start_share(stretches: Sequence[tuple[float, float]], whole: float) -> float | None:
+    """Return `cold_start_excess` as a fraction, 0..1, of the time `whole`."""
+    beyond = cold_start_excess(stretches)
+    if beyond is None or whole <= 0 or not math.isfinite(beyond / whole):
+        return None
+    return min(max(beyond / whole, 0.0), 1.0)
 
 
 @dataclass(frozen=True, eq=False)

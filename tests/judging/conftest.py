@@ -112,6 +112,12 @@ def summaries(folder: Path) -> list[RunSummary]:
     return [summarize(read(path)) for path in result_files(folder)]
 
 
+def change_json(*paths: Path, **values: Any) -> None:
+    """Change values of the objects in JSON files."""
+    for path in paths:
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
 def log_loads(path: Path, *blocks: dict[str, Any], lacks: dict[str, str] | None = None, **metadata: Any) -> Path:
     """Write the loads of the blocks of a run into its log, before its end."""
     *lines, stop = path.read_text().splitlines(keepends=True)

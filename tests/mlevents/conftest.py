@@ -9,6 +9,7 @@ import pytest
 from mlperf_logging.mllog import mllog
 
 Records = list[dict[str, Any]]
+Change = Callable[[Records], object]
 START_MS = 1_760_000_000_000  # after the last round of ResNet and BERT: the default rules are the reference round's
 
 
@@ -70,6 +71,23 @@ def named(records: Records, key: str, number: int = 0) -> dict[str, Any]:
 def put(records: Records, key: str, value: object) -> None:
     """Change the value of the first record of `key`."""
     named(records, key)["value"] = value
+
+
+def putting(key: str, value: object, number: int = 0) -> Change:
+    """Change the value of a record of `key`."""
+    return lambda records: named(records, key, number).update(value=value)
+
+
+def noting(key: str, number: int = 0, **metadata: object) -> Change:
+    """Change the metadata of a record of `key`."""
+    return lambda records: named(records, key, number)["metadata"].update(metadata)
+
+
+def shifting(shift_ms: int, *keys: str, number: int = 0) -> Change:
+    """Move the time of a record of each of these keys."""
+    return lambda records: [
+        named(records, key, number).update(time_ms=named(records, key, number)["time_ms"] + shift_ms) for key in keys
+    ]
 
 
 def lines_of(records: Records) -> list[str]:

@@ -1,7 +1,6 @@
 """Mutations of a good log: the strict checks refuse each of them, MLCommons' checker some; what failed never passes."""
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,26 +10,16 @@ from hypothesis import strategies as st
 from mlevents import mlcommons
 from mlevents.checks.log_check import check_record
 from mlevents.record import read
-from tests.mlevents.conftest import Records, good_records, lines_of, named
+from tests.mlevents.conftest import Change, Records, good_records, lines_of, named, shifting
+from tests.mlevents.conftest import putting as put
 
 ACCURACY = "eval_accuracy"
 RULESET = "2.0.0"
-Change = Callable[[Records], object]
 
 
 def good_log() -> Records:
     """Return the log of an open resnet run of three epochs."""
     return good_records(seed=7, accuracies=(0.4, 0.71, 0.7612))
-
-
-def put(key: str, value: object, which: int = 0) -> Change:
-    """Give a record of `key` another value."""
-    return lambda records: named(records, key, which).update(value=value)
-
-
-def shift(by_ms: int, *keys: str) -> Change:
-    """Move the time of a record of each of these keys."""
-    return lambda records: [named(records, key).update(time_ms=named(records, key)["time_ms"] + by_ms) for key in keys]
 
 
 def note(key: str, **metadata: object) -> Change:
@@ -70,7 +59,7 @@ MUTATIONS: dict[str, tuple[Change, str, str]] = {  # what MLCommons' checker say
     "target missed at last": (put(ACCURACY, 0.7589, -1), "pass", "target-reached"),
     "not a number at last": (put(ACCURACY, float("nan"), -1), "pass", "record-number"),
     "digits as ImageNet": (put("train_samples", 1437), "pass", "dataset-size"),
-    "run_stop before run_start in time": (shift(-(10**10), "run_stop"), "pass", "clock-order"),
+    "run_stop before run_start in time": (shifting(-(10**10), "run_stop"), "pass", "clock-order"),
     "cache cleared after run_stop": (move("cache_clear", "run_stop"), "pass", "cache-clear"),
     "run_start twice": (run_start_twice, "pass", "one-occurrence"),
     "first epochs cut off": (cut_off, "pass", "epoch-numbering"),
@@ -79,7 +68,7 @@ MUTATIONS: dict[str, tuple[Change, str, str]] = {  # what MLCommons' checker say
     "no organization": (lambda r: r.remove(named(r, "submission_org")), "fail", "required-key"),
     "status of no round": (put("submission_status", "rdi"), "fail", "vocabulary"),
     "division after init_stop": (move("submission_division", "init_stop"), "fail", "submission-order"),
-    "init of 241 minutes": (shift(-241 * 60_000, "init_start", "cache_clear"), "fail", "init-limit"),
+    "init of 241 minutes": (shifting(-241 * 60_000, "init_start", "cache_clear"), "fail", "init-limit"),
     "run_start after the first block": (move("run_start", "block_start"), "fail", "before-run-start"),
     "null": (put(ACCURACY, None), "fail", "quality-range"),
     "no metadata": (lambda r: named(r, "seed").pop("metadata"), "fail", "record-metadata"),
@@ -105,7 +94,7 @@ def test_a_mutation_is_refused_by_its_rule_and_has_mlcommons_known_verdict(tmp_p
 FATAL = {
     "target missed": put(ACCURACY, 0.7, -1),
     "aborted": note("run_stop", status="aborted"),
-    "run_stop in the past": shift(-(10**10), "run_stop"),
+    "run_stop in the past": shifting(-(10**10), "run_stop"),
 }
 
 

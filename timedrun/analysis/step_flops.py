@@ -34,7 +34,7 @@ DENSE_TFLOPS: Final[Mapping[str, Mapping[str, float]]] = {
 }
 """Peak TFLOP/s of matrix products by words of an accelerator's name and by precision, without sparsity: the figures of
 NVIDIA's data sheets for SXM modules if not said otherwise, those with sparsity halved. (The table of the package
-checker, mlevents.package_checker.throughput, has the peak at the lowest precision alone.)"""
+checker, mlevents.package_checker.log_agreement, has the peak at the lowest precision alone.)"""
 
 
 def peak_flops(accelerator: str, precision: str) -> float | None:

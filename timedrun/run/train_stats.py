@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, Final
 
-from mlevents import cold_start, keys
+from mlevents import keys, summary
 
 LOSS_SECONDS: Final = 5.0
 """Shortest time between two logged losses within an epoch or block; its end logs one as well."""
@@ -70,6 +70,6 @@ class TrainStats:
         return {
             "first_throughput": 1 / per_sample[0] if per_sample else None,
             "later_throughput": 1 / median(per_sample[1:]) if per_sample[1:] else None,
-            "seconds": cold_start.excess(stretches),
-            "share": None if elapsed is None else cold_start.share(stretches, elapsed),
+            "seconds": summary.cold_start_excess(stretches),
+            "share": None if elapsed is None else summary.cold_start_share(stretches, elapsed),
         }

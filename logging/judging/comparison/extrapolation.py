@@ -16,6 +16,7 @@ from judging.ground.errors import UsageError
 from judging.ground.result_files import read_json
 from judging.scoring.clocks import optimizer_steps
 from judging.scoring.cost import Price, cost_on
+from mlevents.event import listed
 from mlevents.rounds import BenchmarkRules
 from mlevents.run_status import rules_of
 from mlevents.summary import RunSummary
@@ -86,11 +87,9 @@ class Rates:
         try:
             rates = cls.of({**read_json(path), "file": str(path)})
         except (cattrs.BaseValidationError, TypeError) as error:
-            listed = (
-                "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else error
-            )
+            why = "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else error
             raise UsageError(
-                f"{path} is not a profile with an evaluation (`timedrun profile --evaluation --json`): {listed}."
+                f"{path} is not a profile with an evaluation (`timedrun profile --evaluation --json`): {why}."
             ) from None
         seconds = [rates.evaluation_seconds, *(at.seconds_per_step for at in rates.positions)]
         fractions = all(0 <= at.progress <= 1 for at in rates.positions) and rates.positions
@@ -186,8 +185,7 @@ def _on_machine(
         if (waited := fmean(at.waited_for_a_core for at in rates.positions)) > MOST_WAITING
     ]
     if missing := [label for label in labels if label not in of]:
-        more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
-        notes.append(f"left out, without a profile: {', '.join(missing[:MAX_NAMED])}{more}")
+        notes.append(f"left out, without a profile: {listed(missing, MAX_NAMED)}")
     return shifted, notes
 
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from judging.comparison.compare import pairs_of
 from judging.scoring.interval import Interval
-from judging.scoring.sign_test import sign_p, unseen
-from judging.scoring.target_test import upper_tail
+from judging.scoring.target_test import sign_p, unseen, upper_tail
 from mlevents import keys
 from mlevents.run_status import reached, rules_of, target
 from mlevents.summary import RunSummary

@@ -11,8 +11,7 @@ from judging.comparison.expected_time import ExpectedTime
 from judging.ground.errors import TimedrunError
 from judging.scoring.decomposition import Decomposition, RunParts, TimeParts, decomposition, shared_unit, time_parts
 from judging.scoring.interval import Interval
-from judging.scoring.sign_test import sign_p
-from judging.scoring.target_test import POWER, power, runs_needed
+from judging.scoring.target_test import POWER, power, runs_needed, sign_p
 from mlevents.student_t import quantile, tail
 
 LEAST_PAIRS: Final = 3

@@ -76,7 +76,7 @@ class FileWriter:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._draft, self._stream = _open_draft(path, DRAFT)
+        self._draft, self._stream = _open_draft(path)
         self._sha256 = hashlib.sha256()
         self._bytes = 0
 
@@ -131,13 +131,9 @@ def write_file(path: Path, content: bytes) -> StoredFile:
     return StoredFile(bytes=len(content), sha256=writer.sha256)
 
 
-def replace_text(path: Path, text: str, draft: str = DRAFT) -> None:
-    """Write `text` to `path`, in a folder that exists, without waiting for the disk.
-
-    Args:
-        draft: end of the draft's name; threads that write one file at the same time need one each.
-    """
-    aside, stream = _open_draft(path, draft)
+def replace_text(path: Path, text: str) -> None:
+    """Write `text` to `path`, in a folder that exists, without waiting for the disk."""
+    aside, stream = _open_draft(path)
     try:
         with stream:
             stream.write(text.encode())
@@ -158,7 +154,7 @@ def fsync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _open_draft(path: Path, end: str) -> tuple[Path, BinaryIO]:
-    draft = path.with_name(path.name + end)
+def _open_draft(path: Path) -> tuple[Path, BinaryIO]:
+    draft = path.with_name(path.name + DRAFT)
     draft.unlink(missing_ok=True)  # an earlier run's, or a link that would be written through
     return draft, draft.open("xb")

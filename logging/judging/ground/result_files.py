@@ -155,6 +155,15 @@ def read_json(path: Path) -> Any:
         raise TimedrunError(f"{path}: cannot be read as JSON ({json_fault(error)}).") from None
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Read the JSON object in the file `path`; empty if it is missing or holds no object."""
+    try:
+        values = read_json(path)
+    except TimedrunError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
 def require_log(path: Path) -> None:
     """Raise UsageError, with the message of `check`, if `path` is a file without an MLPerf log, such as an archive, or
     does not exist."""

@@ -129,10 +129,7 @@ def say(text: str) -> None:
 def flush(stream: TextIO) -> None:
     """Flush `stream`, or redirect it to the null device if that fails: at exit Python would complain and change the
     exit code."""
-    try:
-        stream.flush()
-    except (OSError, ValueError):
-        abandon(stream)
+    write("", stream)
 
 
 def abandon(stream: TextIO) -> None:

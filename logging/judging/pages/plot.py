@@ -2,7 +2,8 @@
 
 import io
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -65,11 +66,6 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality", confidence: float
     Raises:
         PlotError: matplotlib is missing, the sets are of different benchmarks, or no run logged such a value.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise PlotError("plotting needs matplotlib: pip install 'timedrun[report]'.") from None
     records = [record for runs in sets.values() for record in runs]
     benchmark = _one_benchmark(sets, records)
     minutes = {name: [_curve(run, what) for run in runs] for name, runs in sets.items()}
@@ -81,8 +77,7 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality", confidence: float
     curves = {n: [([t * axis.scale for t in x], y) for x, y in drawn] for n, drawn in minutes.items()}
     configs = {name: next((run.config_name for run in runs if run.config_name), name) for name, runs in sets.items()}
     colours = colours_of(configs)
-    with rc_context({"text.parse_math": False, "text.usetex": False}):  # names come from logs: "$" is a dollar sign
-        figure = Figure(figsize=(8.0, 4.8 + 0.08 * len(sets)), dpi=160, layout="constrained")
+    with new_figure(out, (8.0, 4.8 + 0.08 * len(sets)), 160) as figure:
         if what == "quality":
             heights = [4.1 - 0.42 * len(sets), 0.5 + 0.5 * len(sets)]
             axes, times = figure.subplots(2, 1, sharex=True, height_ratios=heights)
@@ -101,6 +96,19 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality", confidence: float
         bottom.set_xlim(0, 1.04 * max([*ends, *(record.minutes or 0.0 for record in records)]) * axis.scale)
         decomposed = times is not None and any(" x " in text.get_text() for text in times.texts)
         _legend(figure, sets, colours, axis, decomposed=decomposed)
+
+
+@contextmanager
+def new_figure(out: Path, size: tuple[float, float], dpi: int) -> Iterator[Any]:
+    """Draw a figure of that size in inches, and write it to `out`; raise PlotError without matplotlib."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PlotError("plotting needs matplotlib: pip install 'timedrun[report]'.") from None
+    with rc_context({"text.parse_math": False, "text.usetex": False}):  # names come from logs: "$" is a dollar sign
+        figure = Figure(figsize=size, dpi=dpi, layout="constrained")
+        yield figure
         _save(figure, out)
 
 

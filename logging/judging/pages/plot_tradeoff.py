@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from judging.comparison.tradeoff import LEAST_SEEDS, Comparison, Gain
-from judging.pages.plot import COLOURS, GREY, MAX_NAME_LENGTH, PlotError, _save, _style
+from judging.pages.plot import COLOURS, GREY, MAX_NAME_LENGTH, _style, new_figure
 from judging.pages.score_table import NOTICE
 from mlevents.student_t import quantile
 from mlevents.terminal_escape import shortened
@@ -24,20 +24,13 @@ def plot_tradeoff(comparisons: Sequence[Comparison], out: Path) -> None:
 
     Raises PlotError if matplotlib is missing or the format of `out` is not supported.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise PlotError("plotting needs matplotlib: pip install 'timedrun[report]'.") from None
-    with rc_context({"text.parse_math": False, "text.usetex": False}):
-        figure = Figure(figsize=(11.0, max(4.5, 2 + 0.3 * len(comparisons))), dpi=150, layout="constrained")
+    with new_figure(out, (11.0, max(4.5, 2 + 0.3 * len(comparisons))), 150) as figure:
         curves, gains = figure.subplots(1, 2, width_ratios=[5, 6])
         _draw_curves(curves, comparisons)
         _draw_gains(gains, comparisons)
         where = {curve.extrapolated for curve in comparisons} - {""}
         notes = [f"Open markers: times extrapolated to {' and '.join(sorted(where))}." if where else "", NOTICE]
         figure.supxlabel("\n".join(filter(None, notes)), fontsize=7, color=GREY, wrap=True)
-        _save(figure, out)
 
 
 def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:

@@ -9,8 +9,7 @@ from judging.ground.result_files import json_text
 from judging.pages.table import Table, number
 from judging.scoring.power import KINDS
 from judging.scoring.score import Score
-from judging.scoring.sign_test import median_interval, unseen
-from judging.scoring.target_test import LEVEL, POWER, TargetTest
+from judging.scoring.target_test import LEVEL, POWER, TargetTest, median_interval, unseen
 from mlevents.event import listed
 from mlevents.terminal_escape import printable, shortened
 

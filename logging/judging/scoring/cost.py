@@ -4,7 +4,7 @@ import functools
 import math
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import cattrs
 
-from judging.ground.errors import TimedrunError, UsageError
-from judging.ground.result_files import read_json
+from judging.ground.errors import UsageError
+from judging.ground.result_files import read_object
 from judging.scoring.recorded_run import recorded_run_of
 
 TABLE: Final = Path(__file__).with_name("list_prices.toml")
@@ -131,14 +131,11 @@ def cost(log: Path, minutes: float | None, price: Price) -> Cost:
     """
     if minutes is None:
         return Cost(usd=None, reason="there is no score")
-    try:
-        system = read_json(recorded_run_of(log).system) if isinstance(price, PriceList) else None
-    except TimedrunError:
-        system = None
+    system = read_object(recorded_run_of(log).system) if isinstance(price, PriceList) else {}
     return cost_on(system, minutes, price)
 
 
-def cost_on(description: object, minutes: float, price: Price) -> Cost:
+def cost_on(description: Mapping[str, Any], minutes: float, price: Price) -> Cost:
     """Return the cost of `minutes` on the system with that description, which only a price list needs."""
     if not isinstance(price, PriceList):
         return Cost(usd=minutes / 60 * price, usd_per_hour=price)
@@ -196,10 +193,8 @@ def _machine(row: object, place: str) -> Machine:
     return machine
 
 
-def _system(system: Any) -> _System:
+def _system(system: Mapping[str, Any]) -> _System:
     """Return what a description says; raise ValueError if it does not say which accelerators the system has."""
-    if not isinstance(system, dict):
-        raise ValueError("not a description")
     name, each, nodes = (system.get(f) for f in ("accelerator_model_name", "accelerators_per_node", "number_of_nodes"))
     if not isinstance(name, str) or not isinstance(each, str | int | float) or not isinstance(nodes, str | int | float):
         raise ValueError("fields are missing")

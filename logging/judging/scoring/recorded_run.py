@@ -9,7 +9,7 @@ from typing import Any
 
 from judging.ground.config_values import digest_of
 from judging.ground.errors import TimedrunError
-from judging.ground.result_files import read_json
+from judging.ground.result_files import read_json, read_object
 from mlevents import keys
 from mlevents.record import result_files
 from mlevents.summary import RunSummary
@@ -102,7 +102,7 @@ def recorded_threads(run: RecordedRun) -> int | None:
 def provenance_of(original: RecordedRun) -> dict[str, Any]:
     """Return the run's provenance; empty if it is missing or unreadable."""
     path = original.file("provenance.json")
-    return _object(path) if path else {}
+    return read_object(path) if path else {}
 
 
 def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[Any]]]:
@@ -111,7 +111,7 @@ def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[
     Only what both sides recorded is compared. The origin has commit, dirty, difference, image_digest, ranks, data and
     threads, of which the old ones are None if they were not recorded.
     """
-    systems = [_object(run.system) for run in (old, new)]
+    systems = [read_object(run.system) for run in (old, new)]
     both = [
         key
         for key, value in systems[0].items()
@@ -153,14 +153,6 @@ def _name(run: RecordedRun) -> str:
 
 def _free(name: str, taken: dict[str, Any]) -> str:
     return next(free for n in range(len(taken) + 1) if (free := f"{name}_{n}" if n else name) not in taken)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        values = read_json(path)
-    except TimedrunError:
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _data(origin: dict[str, Any]) -> dict[str, Any]:

@@ -114,12 +114,7 @@ def one_value(run: CheckedRun) -> Iterator[Finding]:
 
 def look_alikes(run: CheckedRun) -> Iterator[Finding]:
     """Report keys that look like MLPerf's but are not: a person reads such a record, but every tool skips it."""
-    seen: set[str] = set()
-    for event in run.record.events:
-        key = event.key
-        if key in seen or key in KNOWN:
-            continue
-        seen.add(key)
-        if not key.isascii() or key.strip().lower() in KNOWN:
+    for key, events in run.record.by_key.items():
+        if key not in KNOWN and (not key.isascii() or key.strip().lower() in KNOWN):
             message = f"no tool reads the key {short(key)}; MLPerf's keys are lower-case ASCII without spaces"
-            yield run.finding("warning", "key-look-alike", message, event)
+            yield run.finding("warning", "key-look-alike", message, events[0])

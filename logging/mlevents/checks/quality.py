@@ -60,8 +60,7 @@ def _reached(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event], w
     last = evaluations[-1]
     at = progress_of(last, rules)
     if at == 0:
-        message = f"the target is reached at 0 {rules.unit}, without training"
-        yield run.finding("error", "target-reached", message, last)
+        yield run.finding("error", "target-reached", f"the target is reached at 0 {rules.unit}, without training", last)
     missed = [e for e in evaluations[:-1] if is_number(e.value) and not rules.reached(e.value, wanted)]
     counted = len({progress_of(event, rules) for event in evaluations}) > 1  # some logs say 1 at every evaluation
     if missed and counted and at is not None and progress_of(missed[-1], rules) == at:

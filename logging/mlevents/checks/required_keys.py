@@ -9,7 +9,7 @@ from mlevents.checks.check_context import CheckedRun, is_batch
 from mlevents.event import Event, Finding, Level, is_number, short
 from mlevents.record import RunRecord
 from mlevents.rounds import RequiredKey, Ruleset
-from mlevents.rounds.ruleset import LEAST, EvaluationPoints
+from mlevents.rounds.required import LEAST, EvaluationPoints
 
 Logged = tuple[Event, Any]  # an event, and the checked value: its own, or one joined from several events
 
@@ -113,8 +113,7 @@ def _values(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Ite
             yield run.finding("error", "value-filled", f"{required.key} is logged without a value", event)
         elif required.vocabulary is not None and value not in required.vocabulary:
             words = ", ".join(required.vocabulary)
-            message = f"{required.key} is {short(value)}, not one of: {words}"
-            yield run.finding("error", "vocabulary", message, event)
+            yield run.finding("error", "vocabulary", f"{required.key} is {short(value)}, not one of: {words}", event)
     for constraint in required.value:
         wrong = [(e, value) for e, value in logged if not constraint.holds(value, _before(run, e))]
         if wrong:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from mlevents import keys
 from mlevents.checks.convergence import check_convergence
 from mlevents.checks.copies import copy_groups
-from mlevents.event import Finding, listed, short
+from mlevents.event import Finding, Level, listed, short
 from mlevents.rounds import Ruleset
 from mlevents.rounds.own_rules import in_force, own_rules_of
 from mlevents.run_status import failure
@@ -32,12 +32,12 @@ def check_set(
     originals = [run for run in summaries if run not in copies]  # a copy has the seed and the start of its original
     return [
         *_count(summaries, rules),
-        *(_dropped(run, why) for run, why in dropped.items()),
-        *(list(_mixed(scored)) or two_settings(scored)),
         *(
-            Finding(level=level, rule="copied-log", message=f"{_names(group)} {how}", path=str(group[1].path))
-            for group, how, level in groups
+            _about(run, "warning", "run-dropped", f"{run.path.name} {why}; a score may drop it as the slowest run")
+            for run, why in dropped.items()
         ),
+        *(list(_mixed(scored)) or two_settings(scored)),
+        *(_about(group[1], level, "copied-log", f"{_names(group)} {how}") for group, how, level in groups),
         *_seeds(originals),
         *_one_start(originals),
         *check_convergence(summaries, rules, described_division),
@@ -59,9 +59,9 @@ def dropped_runs(summaries: Sequence[RunSummary], rules: Ruleset) -> dict[RunSum
     return failed if len(failed) <= benchmark.dropped < len(logs) / 2 else {}  # as many of the fastest are dropped
 
 
-def _dropped(run: RunSummary, why: str) -> Finding:
-    message = f"{run.path.name} {why}; a score may drop it as the slowest run"
-    return Finding(level="warning", rule="run-dropped", message=message, path=str(run.path))
+def _about(run: RunSummary, level: Level, rule: str, message: str) -> Finding:
+    """Return a finding that names the log of `run`."""
+    return Finding(level=level, rule=rule, message=message, path=str(run.path))
 
 
 def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
@@ -85,12 +85,8 @@ def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
         groups = _grouped(said, lambda run, position=position: _shown(run.shared[position][1]))  # type: ignore[misc]
         if len(groups) > 1:
             parts = "; ".join(f"{value} in {_names(group)}" for value, group in groups.items())
-            yield Finding(
-                level="error",
-                rule="one-configuration",
-                message=f"{key} differs within the set: {parts}",
-                path=str(min(groups.values(), key=len)[0].path),
-            )
+            fewest = min(groups.values(), key=len)[0]
+            yield _about(fewest, "error", "one-configuration", f"{key} differs within the set: {parts}")
 
 
 def two_settings(runs: Sequence[RunSummary], dropped: Collection[RunSummary] = ()) -> Iterator[Finding]:
@@ -102,7 +98,7 @@ def two_settings(runs: Sequence[RunSummary], dropped: Collection[RunSummary] = (
     differing: list[str] = []
     others: dict[RunSummary, None] = {}
     settings = [{**run.hyperparameters, keys.GLOBAL_BATCH_SIZE: run.global_batch_size} for run in runs]
-    for key in sorted({key for setting in settings for key in setting}):
+    for key in sorted(set[str]().union(*settings)):
         groups: dict[Any, list[RunSummary]] = defaultdict(list)
         for run, setting in zip(runs, settings, strict=True):
             if isinstance(setting.get(key), int | float | str):
@@ -117,7 +113,7 @@ def two_settings(runs: Sequence[RunSummary], dropped: Collection[RunSummary] = (
         message = "; ".join(differing)
         if left_out := [run for run in others if run in dropped]:
             message += f". {_names(left_out)} did not reach the target and may be dropped from the score"
-        yield Finding(level="warning", rule="two-settings", message=message, path=str(next(iter(others)).path))
+        yield _about(next(iter(others)), "warning", "two-settings", message)
 
 
 def _shown(value: object) -> str:
@@ -130,7 +126,7 @@ def _seeds(runs: Sequence[RunSummary]) -> Iterator[Finding]:
     for seed, group in _grouped([run for run in runs if run.seeds], lambda run: run.seed).items():
         if len(group) > 1:
             message = f"seed {short(seed)} is used by {_names(group)}; {meaning}"
-            yield Finding(level="error", rule="repeated-seed", message=message, path=str(group[1].path))
+            yield _about(group[1], "error", "repeated-seed", message)
     users: dict[int, list[RunSummary]] = {}
     for run in runs:
         for seed in set(run.seeds):
@@ -138,7 +134,7 @@ def _seeds(runs: Sequence[RunSummary]) -> Iterator[Finding]:
     for seed, group in users.items():
         if len(group) > 1 and len({run.seed for run in group}) == len(group):
             message = f"seed {short(seed)} is among the seeds of {_names(group)}; {meaning}"
-            yield Finding(level="warning", rule="repeated-seed", message=message, path=str(group[1].path))
+            yield _about(group[1], "warning", "repeated-seed", message)
 
 
 def _one_start(runs: Sequence[RunSummary]) -> Iterator[Finding]:
@@ -147,7 +143,7 @@ def _one_start(runs: Sequence[RunSummary]) -> Iterator[Finding]:
     for start, group in _grouped(started, lambda run: run.started_ms).items():
         if len(group) > 2:
             message = f"{_names(group)} have their run_start in one millisecond ({start:.0f}); runs of a set do not"
-            yield Finding(level="error", rule="same-start", message=message, path=str(group[1].path))
+            yield _about(group[1], "error", "same-start", message)
 
 
 def _grouped(runs: Sequence[RunSummary], of: Callable[[RunSummary], Hashable]) -> dict[Hashable, list[RunSummary]]:

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from mlevents.mlcommons.messages import RuleFileValue, complaints
 from mlevents.mlcommons.process import Answer, Workplace, installed
 from mlevents.rounds import RULESETS
-from mlevents.rounds.ruleset import UpstreamDefect
+from mlevents.rounds.ruleset import Ruleset, UpstreamDefect
 
 CheckStatus = Literal["pass", "fail", "not run"]
 
@@ -54,47 +54,48 @@ def checker_version() -> str:
     return f"mlperf-logging {importlib.metadata.version('mlperf-logging')}"
 
 
-def unable(ruleset: str) -> str | None:
-    """Return why no tool can run for `ruleset`, or None."""
-    rules = RULESETS.get(ruleset)
-    if rules is not None and not rules.checker:
-        return f"MLCommons' tools have no ruleset {ruleset!r}"
-    if not installed():
-        return "mlperf_logging is not installed; install mlperf-logging"
-    return None
+@dataclass(frozen=True)
+class Tool:
+    """A checker of MLCommons with the ruleset that it is run for."""
 
+    name: str
+    ruleset: str
 
-def without_run(
-    verdict: CheckStatus, tool: str, ruleset: str, messages: Iterable[str], place: Workplace | None = None
-) -> OfficialVerdict:
-    """Return a verdict that was reached without running the tool."""
-    kept = tuple(dict.fromkeys(message if place is None else place.plain(message) for message in messages))
-    return OfficialVerdict(verdict, tool, checker_version(), ruleset, kept, own_round=verdict)
+    @property
+    def rules(self) -> Ruleset | None:
+        return RULESETS.get(self.ruleset)
 
+    @property
+    def unable(self) -> str:
+        """Why it cannot run, "" if it can."""
+        if self.rules is not None and not self.rules.checker:
+            return f"MLCommons' tools have no ruleset {self.ruleset!r}"
+        return "" if installed() else "mlperf_logging is not installed; install mlperf-logging"
 
-def no_copy(error: OSError) -> str:
-    """Return the message for a copy that failed."""
-    return f"no copy could be made for MLCommons' tools: {error.strerror or error}"
+    def verdict(self, verdict: CheckStatus, *messages: str) -> OfficialVerdict:
+        """Return a verdict, by the round's own rules too, with each message once."""
+        said = tuple(dict.fromkeys(messages))
+        return OfficialVerdict(verdict, self.name, checker_version(), self.ruleset, said, own_round=verdict)
 
+    def no_copy(self, error: OSError) -> OfficialVerdict:
+        """Return the verdict if a copy failed."""
+        return self.verdict("not run", f"no copy could be made for MLCommons' tools: {error.strerror or error}")
 
-def judged(tool: str, ruleset: str, answer: Answer, place: Workplace, base: Path | None = None) -> OfficialVerdict:
-    """Return the verdict of `answer`. Paths in its messages are relative to `base` (default: the copy)."""
-    verdict, said = _last_message(tool, answer)
-    if verdict != "not run":
-        said += complaints(answer.log)
-    messages = tuple(dict.fromkeys(place.plain(message, base) for message in said))
-    return OfficialVerdict(verdict, tool, checker_version(), ruleset, messages, own_round=verdict)
+    def judged(self, answer: Answer, place: Workplace, base: Path) -> OfficialVerdict:
+        """Return the verdict of `answer`. Paths in its messages are relative to `base`."""
+        verdict, said = _last_message(self.name, answer)
+        if verdict != "not run":
+            said += complaints(answer.log)
+        return self.verdict(verdict, *(place.plain(message, base) for message in said))
 
-
-def concerning(ruleset: str, log: Iterable[RuleFileValue]) -> tuple[UpstreamDefect, ...]:
-    """Return the declared defects of `ruleset` that concern the benchmark and division of a log."""
-    rules = RULESETS.get(ruleset)
-    logged = {(key, value) for key, value, _ in log}
-    return tuple(
-        defect
-        for defect in (rules.defects if rules else ())
-        if {("submission_benchmark", defect.benchmark), ("submission_division", defect.division)} <= logged
-    )
+    def defects(self, log: Iterable[RuleFileValue]) -> tuple[UpstreamDefect, ...]:
+        """Return the declared defects of the ruleset that concern the benchmark and division of a log."""
+        logged = {(key, value) for key, value, _ in log}
+        return tuple(
+            defect
+            for defect in (self.rules.defects if self.rules else ())
+            if {("submission_benchmark", defect.benchmark), ("submission_division", defect.division)} <= logged
+        )
 
 
 def repaired(place: Workplace, defects: Sequence[UpstreamDefect]) -> Path:

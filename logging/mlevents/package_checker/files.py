@@ -5,7 +5,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -14,10 +14,6 @@ from mlevents.terminal_escape import printable
 
 Kind = Literal["file", "folder", "link", "other"]
 
-MOST_ENTRIES: Final = 100_000
-"""Entries of a submission that are checked; the largest published ones have a few thousand."""
-
-DEEPEST_FOLDER: Final = 60
 LARGEST_FILE: Final = 50 * 1024 * 1024  # bytes; repo_checker.py of mlperf-logging rejects larger files, as git hosts do
 
 MANIFEST: Final = "manifest.json"
@@ -41,16 +37,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Listing:
-    """The sorted entries below `root`; `problems` are findings about an incomplete listing.
-
-    `children` has no key for a folder that could not be listed. `cut` is True if there are too many entries.
-    """
+    """The sorted entries below `root`; `problems` are findings about folders that could not be listed, of which
+    `children` has no key."""
 
     root: Path
     entries: Mapping[str, Entry]
     children: Mapping[str, tuple[Entry, ...]]
-    problems: tuple[Finding, ...] = field(default=())
-    cut: bool = False
+    problems: tuple[Finding, ...]
 
     def inside(self, place: str) -> tuple[Entry, ...]:
         """Return the entries directly in the folder `place`."""
@@ -80,40 +73,25 @@ def shown(path: Path) -> str:
     return printable(str(path))
 
 
-def list_folder(root: Path, most: int = MOST_ENTRIES) -> Listing:
-    """List at most `most` entries below `root`, without following links. Raises nothing."""
+def list_folder(root: Path) -> Listing:
+    """List the entries below `root`, without following links. Raises nothing."""
     entries: dict[str, Entry] = {}
     children: dict[str, tuple[Entry, ...]] = {}
     problems: list[Finding] = []
     waiting = [""]
-    cut = False
-
-    def problem(rule: str, message: str, place: str) -> None:
-        problems.append(Finding(level="error", rule=rule, message=message, path=shown(root / place)))
-
-    while waiting and not cut:
+    while waiting:
         place = waiting.pop()
-        if place.count("/") >= DEEPEST_FOLDER:
-            problem("tree-size", f"is more than {DEEPEST_FOLDER} folders deep and was not listed", place)
-            continue
-        inside: list[Entry] = []
         try:
             with os.scandir(root / place) as scan:
-                for item in scan:
-                    if len(entries) + len(inside) >= most:
-                        message = f"more than {most:,} entries, so no folders were compared; leave out caches and data"
-                        problem("tree-size", message, "")
-                        cut = True
-                        break
-                    inside.append(_entry(item, place))
+                inside = sorted((_entry(item, place) for item in scan), key=lambda entry: entry.place)
         except OSError as error:
-            problem("unreadable", f"cannot be listed ({error.strerror}); its content was not checked", place)
+            message = f"cannot be listed ({error.strerror}); its content was not checked"
+            problems.append(Finding(level="error", rule="unreadable", message=message, path=shown(root / place)))
             continue
-        inside.sort(key=lambda entry: entry.place)
         children[place] = tuple(inside)
         entries.update((entry.place, entry) for entry in inside)
         waiting.extend(entry.place for entry in reversed(inside) if entry.kind == "folder")
-    return Listing(root, dict(sorted(entries.items())), children, tuple(problems), cut)
+    return Listing(root, dict(sorted(entries.items())), children, tuple(problems))
 
 
 def _entry(item: os.DirEntry[str], parent: str) -> Entry:

@@ -1,4 +1,5 @@
-"""Check that logs agree with their folder, system description and organization, and that none is included twice.
+"""Check that logs agree with their folder, organization, system description and the peak of its accelerators, and that
+none is included twice.
 
 No tool of MLCommons compares them (mlcommons/logging issues 241, 254 and 387).
 """
@@ -14,7 +15,8 @@ from mlevents import keys
 from mlevents.checks.copies import copy_groups
 from mlevents.event import MARK, Finding, Level, listed, short
 from mlevents.package_checker.files import shown
-from mlevents.package_checker.system_description import SystemDescription
+from mlevents.package_checker.system_description import SystemDescription, count_of
+from mlevents.rounds import BenchmarkRules
 from mlevents.summary import RunSummary
 from mlevents.terminal_escape import printable
 
@@ -33,6 +35,33 @@ STATUS_MEANING: Final = {
     "rdi": {"research"},
     "research, development, or internal (rdi)": {"research"},
 }
+# Dense peak in TFLOP/s (TOP/s) of one accelerator at the lowest precision that it has and training uses, by a word of
+# accelerator_model_name; of several variants (SXM, PCIe, NVL) the fastest. From the vendors' data sheets and
+# documentation: NVIDIA's give sparse peaks, which are twice the dense ones but for Blackwell Ultra.
+PEAK_TFLOPS: Final = {
+    "v100": 125,  # FP16
+    "a100": 312,  # FP16, BF16
+    "l40s": 733,  # FP8
+    "h100": 1979,  # FP8, also the next two
+    "h200": 1979,
+    "gh200": 1979,
+    "b200": 9000,  # FP4, as all of Blackwell: HGX B200, GB200 NVL72, HGX B300, GB300 NVL72
+    "gb200": 10_000,
+    "b300": 14_000,
+    "gb300": 15_000,
+    "mi300x": 2615,  # FP8, also the next one
+    "mi325x": 2615,
+    "mi350x": 9200,  # FP4 and FP6, also the next one
+    "mi355x": 10_100,
+    "gaudi2": 865,  # FP8
+    "gaudi3": 1835,  # FP8
+    "v5e": 393,  # INT8, as all TPUs: docs.cloud.google.com/tpu/docs
+    "v5p": 918,
+    "trillium": 1836,
+    "v6e": 1836,
+}
+# The highest share of the peak in the published rounds from v2.0 to v5.1 is 0.45 (docs/published_rounds.md).
+SUSPICIOUS: Final = 0.75
 
 
 def check_logs(
@@ -49,16 +78,15 @@ def check_logs(
         systems: every system id of the submission.
     """
     organization = os.path.basename(os.path.realpath(root))
-    disagreeing: dict[Disagreement, list[RunSummary]] = defaultdict(list)
+    disagreeing: dict[Disagreement, list[Path]] = defaultdict(list)
     for log in logs:
-        for disagreement in _with_folders(log, organization, system, benchmark, systems):
-            disagreeing[disagreement].append(log)
+        found = [*_with_folders(log, organization, system, benchmark, systems)]
         if description is not None and description.readable:
-            for disagreement in _with_description(log, description, printable(f"systems/{system}.json")):
-                disagreeing[disagreement].append(log)
-    for (key, level, rule, message), members in disagreeing.items():
-        more = f" (also in {len(members) - 1} more logs)" if len(members) > 1 else ""
-        first = members[0].path
+            found += _with_description(log, description, printable(f"systems/{system}.json"))
+        for disagreement in found:
+            disagreeing[disagreement].append(log.path)
+    for (key, level, rule, message), (first, *others) in disagreeing.items():
+        more = f" (also in {len(others)} more logs)" if others else ""
         line = line_of(first, key)
         yield Finding(level=level, rule=rule, message=f"{key} {message}{more}", line=line, path=shown(first))
 
@@ -109,6 +137,37 @@ def check_copies(logs: Iterable[RunSummary], root: Path) -> Iterator[Finding]:
         if level == "error" and apart:
             names = listed([_place(log, root) for log in (first, *apart)], MOST_NAMED)
             yield Finding(level=level, rule="copied-log", message=f"{names} {how}", path=shown(apart[0].path))
+
+
+def check_throughput(
+    logs: Sequence[RunSummary], description: SystemDescription, rules: BenchmarkRules
+) -> Iterator[Finding]:
+    """Yield findings about runs that trained faster than the accelerators of `description` could.
+
+    The operations of the reference's model are a lower bound of a closed run; an open run may have a smaller model, so
+    the finding on it is a warning. Accelerators of unknown peak and benchmarks of unknown operations are skipped.
+    """
+    model = description.text("accelerator_model_name") or ""
+    peaks = [PEAK_TFLOPS[word] for word in re.findall(r"[a-z0-9]+", model.lower()) if word in PEAK_TFLOPS]
+    counts = [count_of(description.values.get(key)) for key in ("number_of_nodes", "accelerators_per_node")]
+    accelerators = (counts[0] or 0) * (counts[1] or 0)
+    if not peaks or accelerators < 1 or rules.training_flop is None:
+        return
+    for run in logs:
+        if run.is_demonstration or not run.minutes or run.minutes < 0:
+            continue
+        trained = max((point.progress for point in run.quality if point.minutes <= run.minutes), default=0.0)
+        rate = trained * rules.training_flop / (60e12 * run.minutes)
+        share = rate / (max(peaks) * accelerators)
+        if share > SUSPICIOUS:
+            message = (
+                f"{trained:,.0f} {rules.unit} in {run.minutes:.3f} minutes require at least {rate:,.0f} TFLOP/s of the "
+                f"reference's model, {share:.2f} of the peak of {accelerators} {model} in its system description"
+            )
+            closed = run.division == keys.CLOSED
+            message += "" if closed else "; an open run may have a smaller model"
+            level: Level = "error" if closed and share > 1 else "warning"
+            yield Finding(level=level, rule="throughput", message=message, path=shown(run.path))
 
 
 def line_of(path: Path, key: str) -> int | None:

@@ -1,4 +1,5 @@
-"""Check results/<system>/<benchmark>: names, number and status of the result files, and power readings."""
+"""Check results/<system>/<benchmark>: names, number and status of the result files, power readings, and files that
+control MLCommons' tools."""
 
 import os
 import re
@@ -9,13 +10,28 @@ from pathlib import Path
 from typing import Final
 
 from mlevents import keys
-from mlevents.event import Finding
-from mlevents.package_checker.files import Listing
+from mlevents.event import Finding, short
+from mlevents.package_checker.files import Entry, Listing
 from mlevents.record import natural
 from mlevents.rounds import BenchmarkRules
 from mlevents.summary import RunSummary
 
 POWER: Final = "power"
+PARAMETERS: Final = "package_checker_params"
+PRIVATE_ID: Final = "privateid.json"
+
+LARGEST_PARAMETERS: Final = 1 << 16  # bytes
+# package_checker.py of mlperf-logging 4.1.68, and the further options of the scripts verify_for_v*_training.sh.
+BYPASSES: Final = {
+    "rcp-bypass": "a failed check of reference convergence does not fail the package",
+    "seed-checker-bypass": "repeated or missing seeds do not fail the package",
+}
+OPTIONS: Final = {
+    **BYPASSES,
+    "rcp-bert-train-samples": "reference convergence is compared with train_samples, the size of the data, and passes",
+    "quiet": "warnings are not shown",
+    "werror": "warnings fail the package",
+}
 
 
 @dataclass(frozen=True)
@@ -139,6 +155,59 @@ def check_power_folder(listing: Listing, place: str, results: Sequence[str]) -> 
                 message = "not a power reading; only node_N.txt and sw_N.txt belong here"
                 unparsed = entry.name.startswith(("node", "sw"))  # int() of what follows the last "_" fails
                 yield listing.finding("error" if unparsed else "warning", "power-files", message, entry.place)
+
+
+def check_other(listing: Listing, entry: Entry, reason: str, division: str | None = None) -> Iterator[Finding]:
+    """Yield findings about a file that is no result: one of MLCommons' tools, or one that none reads for a `reason`."""
+    if entry.name == PARAMETERS and entry.kind == "file":
+        yield from check_parameters(listing, entry.place, division)
+        return
+    rule, message = "unknown-file", f"no tool reads it: {reason}; remove it"
+    if entry.name == PRIVATE_ID and entry.kind == "file":
+        rule = "private-id"
+        message = "written by MLCommons' summary (--generate_private_ids) and not part of a submission; delete it"
+    yield listing.finding("warning", rule, message, entry.place)
+
+
+def check_parameters(listing: Listing, place: str, division: str | None = None) -> Iterator[Finding]:
+    """Yield findings about a package_checker_params: what it disables, and lines without effect.
+
+    At the top only MLCommons' verification scripts read it, as command line options. In results/ the package checker
+    compares raw lines, newline included, so that only a last line without one takes effect.
+    """
+    entry = listing.entries[place]
+    try:
+        with open(listing.root / place, "rb") as file:
+            text = file.read(LARGEST_PARAMETERS + 1).decode("utf-8", "replace")
+    except OSError:
+        return  # reported by the check of all files
+    if entry.size > LARGEST_PARAMETERS:
+        yield listing.finding("error", "checker-parameters", "too large for a list of options; remove it", place)
+        return
+    at_top = "/" not in place
+    known = OPTIONS if at_top else BYPASSES
+    unread = []
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+        word = line.rstrip("\r\n")
+        if not word.strip():
+            continue
+        if word not in known:
+            unread.append((number, word))
+        elif not at_top and line != word:
+            message = (
+                f"{word} is ignored: MLCommons' package checker compares the line with its newline; remove it, or "
+                "the newline if the bypass is intended"
+            )
+            yield listing.finding("warning", "checker-parameters", message, place, number)
+        else:
+            closed = "" if division != keys.OPEN else "; no effect in the open division, which has no such check"
+            message = f"{word}: {known[word]}{closed}; reviewers will ask why"
+            yield listing.finding("warning", "checker-bypass", message, place, number)
+    for number, word in unread[:8]:
+        close = word.strip().lower().replace("_", "-").lstrip("-")
+        hint = f"; did you mean {close}?" if close in known and close != word else f"; known: {', '.join(known)}"
+        effect = "makes the checker exit (unknown option)" if at_top else "is ignored by MLCommons' package checker"
+        yield listing.finding("warning", "checker-parameters", f"{short(word)} {effect}{hint}", place, number)
 
 
 def _numbers(listing: Listing, place: str, kind: str) -> list[int]:

@@ -119,17 +119,12 @@ def read_description(path: Path) -> SystemDescription:
     if not isinstance(values, dict):
         return unreadable(f"{_kind(values)}, not a JSON object with the {len(KEYS)} keys")
     lines, repeated = _key_lines(text)
-    problems = tuple(
-        Finding(
-            level="error",
-            rule="system-repeated-key",
-            message=f"duplicate key {short(key)[1:-1]}, of which the last one counts; delete one",
-            line=line,
-            path=shown(path),
-        )
-        for key, line in repeated
-    )
-    return SystemDescription(path, values, lines, problems)
+    problems = []
+    for key, line in repeated:
+        message = f"duplicate key {short(key)[1:-1]}, of which the last one counts; delete one"
+        fault = Finding(level="error", rule="system-repeated-key", message=message, line=line, path=shown(path))
+        problems.append(fault)
+    return SystemDescription(path, values, lines, tuple(problems))
 
 
 def description_findings(description: SystemDescription, rules: Ruleset) -> list[Finding]:

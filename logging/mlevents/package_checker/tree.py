@@ -1,9 +1,11 @@
-"""Check a whole submission folder <ORG>/{systems,results,benchmarks} against MLPerf's rules."""
+"""Check a whole submission folder <ORG>/{systems,results,benchmarks} against MLPerf's rules; of benchmarks/, LICENSE,
+and README the code, documents and versions from which results can be reproduced."""
 
 import difflib
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -13,13 +15,10 @@ from mlevents.checks.convergence import SCALING
 from mlevents.checks.log_check import usual_ruleset
 from mlevents.event import Finding, Level, short
 from mlevents.package_checker import result_folders
-from mlevents.package_checker.files import Listing, check_files, check_manifest, list_folder
-from mlevents.package_checker.log_agreement import check_copies, check_logs
+from mlevents.package_checker.files import MANIFEST, Listing, check_files, check_manifest, list_folder, read_json
+from mlevents.package_checker.log_agreement import check_copies, check_logs, check_throughput
 from mlevents.package_checker.result_folders import POWER, ResultSet, check_results, is_result, sets_in
-from mlevents.package_checker.source import check_documents, check_manifest_source, check_source
 from mlevents.package_checker.system_description import SystemDescription, description_findings, read_description
-from mlevents.package_checker.throughput import check_throughput
-from mlevents.package_checker.tool_files import PARAMETERS, PRIVATE_ID, check_parameters, check_private_id
 from mlevents.rounds import NO_RULES, RULESETS, Ruleset, default_ruleset, own_rules
 from mlevents.rounds import ruleset as find_ruleset
 from mlevents.summary import RunSummary
@@ -27,6 +26,19 @@ from mlevents.summary import RunSummary
 DEEPEST_SUBMISSION: Final = 3  # levels below a path: rounds, round, division
 MOST_ALIKE: Final = 100  # findings of one level and rule that are kept
 TOP: Final = ("systems", "results", "benchmarks")
+
+# submission_rules.adoc, "Training": the files required with <system>_<implementation>.json.
+RULED_FILES: Final = ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")
+NEEDS_TEXT: Final = ("README.md", "run_and_time.sh")
+
+CODE_ENDINGS: Final = frozenset(
+    (".py", ".ipynb", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".jl", ".go", ".rs")
+)
+_VERSIONS: Final = re.compile(
+    r"requirements.*\.txt|dockerfile.*|.*\.dockerfile|environment.*\.(txt|ya?ml)|conda.*\.ya?ml|provenance\.json"
+    r"|pyproject\.toml|setup\.(py|cfg)|.*\.lock|freeze.*\.txt|versions?.*\.txt",
+    re.IGNORECASE,
+)
 
 
 def submission_folders(path: Path) -> list[Path]:
@@ -59,8 +71,6 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
     """
     rules = None if ruleset is None else find_ruleset(ruleset)
     listing = list_folder(folder)
-    if listing.cut:  # what is said to be missing may be among the other entries
-        return check_files(listing)
     of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
     sets = sets_in(listing)
     logs = {
@@ -165,8 +175,8 @@ def _top(listing: Listing) -> Iterator[Finding]:
         elif listing.children.get(name) == ():
             yield listing.finding("error", "tree-layout", "empty, so there is nothing to submit", name)
     for entry in listing.inside(""):
-        if entry.name == PARAMETERS and entry.kind == "file":
-            yield from check_parameters(listing, entry.place)
+        if entry.name == result_folders.PARAMETERS and entry.kind == "file":
+            yield from result_folders.check_parameters(listing, entry.place)
         elif entry.kind == "folder" and entry.name not in TOP and entry.name.lower() in TOP:
             message = f"is not read by any tool: rename it to {entry.name.lower()}/"
             yield listing.finding("error", "tree-layout", message, entry.place)
@@ -202,23 +212,16 @@ def _systems(
 def _system_folders(listing: Listing, described: Mapping[str, SystemDescription]) -> Iterator[Finding]:
     """Yield findings about what is in results/ and results/<system>/ besides benchmarks' folders."""
     for entry in listing.files("results"):
-        yield _unknown(listing, entry.place, "results/ has one folder per system")
+        message = "no tool reads it: results/ has one folder per system; remove it"
+        yield listing.finding("warning", "unknown-file", message, entry.place)
+    reason = "a system's folder has one folder per benchmark"
     for system in listing.folders("results"):
+        description = described.get(system.name)
+        division = description.text("division") if description else None
         for entry in listing.files(system.place):
-            if entry.name == PARAMETERS:
-                description = described.get(system.name)
-                yield from check_parameters(listing, entry.place, description.text("division") if description else None)
-            elif entry.name == PRIVATE_ID:
-                yield check_private_id(listing, entry.place)
-            else:
-                yield _unknown(listing, entry.place, "a system's folder has one folder per benchmark")
+            yield from result_folders.check_other(listing, entry, reason, division)
         if not listing.folders(system.place):
-            message = "no folder of a benchmark, so no results"
-            yield listing.finding("error", "results-missing", message, system.place)
-
-
-def _unknown(listing: Listing, place: str, reason: str) -> Finding:
-    return listing.finding("warning", "unknown-file", f"no tool reads it: {reason}; remove it", place)
+            yield listing.finding("error", "results-missing", "no folder of a benchmark, so no results", system.place)
 
 
 def _benchmark_folder(
@@ -256,12 +259,104 @@ def _tool_files(
         judged = is_result(entry.name) or entry.name == SCALING  # with its set
         if entry.kind in ("link", "other") or entry.kind == "file" and judged:
             continue
-        if entry.name == PARAMETERS and entry.kind == "file":
-            yield from check_parameters(listing, entry.place, division)
-        elif entry.name == PRIVATE_ID and entry.kind == "file":
-            yield check_private_id(listing, entry.place)
-        elif entry.name == POWER and entry.kind == "folder":
+        if entry.name == POWER and entry.kind == "folder":
             names = [file.name.removesuffix(".txt") for file in results.files]
             yield from result_folders.check_power_folder(listing, results.place, names)
         else:
-            yield _unknown(listing, entry.place, "results are files result_N.txt")
+            yield from result_folders.check_other(listing, entry, "results are files result_N.txt", division)
+
+
+def check_documents(listing: Listing) -> Iterator[Finding]:
+    """Yield findings about LICENSE and README at the top (submission_rules.adoc, "Licensing")."""
+    names = {entry.name.lower() for entry in listing.files("") if entry.size}
+    for wanted, meaning in (
+        ("license", "code is submitted under terms compatible with Apache 2"),
+        ("readme", "describe the submission"),
+    ):
+        if not any(name.startswith(wanted) for name in names):
+            yield listing.finding("warning", "documents", f"no {wanted.upper()} at the top, or an empty one; {meaning}")
+
+
+def check_source(listing: Listing, systems: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
+    """Yield findings about benchmarks/ for the results of each benchmark.
+
+    Missing code is an error: "A submission must contain [...] Code that implements the benchmarks"
+    (submission_rules.adoc, "Submission content"; no tool checks it). The layout of
+    benchmarks/<benchmark>/implementations has rules too, but published packages differ, so violations are warnings.
+
+    Args:
+        systems: by benchmark, the systems that have results of it.
+    """
+    for benchmark, of_benchmark in systems.items():
+        place = f"benchmarks/{benchmark}"
+        entries = listing.files_below(place)
+        if not entries:
+            message = (
+                f"no file in {place}; the rules require the code of the benchmark, the scripts that run it, and a "
+                "description of each system and implementation"
+            )
+            yield listing.finding(
+                "error", "source-missing", message, "benchmarks" if "benchmarks" in listing.children else ""
+            )
+            continue
+        if not any(_ending(entry.name) in CODE_ENDINGS and entry.size for entry in entries):
+            message = "no source code, from which the results could be reproduced"
+            yield listing.finding("error", "source-missing", message, place)
+        if not any(entry.kind == "folder" for entry in listing.inside(f"{place}/implementations")):
+            message = "no folder in implementations/, where code and scripts belong"
+            yield listing.finding("warning", "implementation-files", message, place)
+        else:
+            for system in of_benchmark:
+                yield from _implementation(listing, f"{place}/implementations", system)
+        if not any(_VERSIONS.fullmatch(entry.name) for entry in entries):
+            message = (
+                "no file with versions (requirements.txt, Dockerfile, provenance.json, ...); the rules require the "
+                "version, tag or commit of every component that the results depend on"
+            )
+            yield listing.finding("warning", "provenance", message, place)
+
+
+def check_manifest_source(listing: Listing) -> Iterator[Finding]:
+    """Yield findings about a manifest.json whose "source" names no commit, or one with local changes."""
+    content = read_json(listing, MANIFEST)
+    source = content.get("source") if isinstance(content, dict) else None
+    if not isinstance(source, dict):
+        return
+    commit = source.get("commit")
+    if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit):
+        message = "no commit of the source, so the packaged version of the code is unknown"
+        yield listing.finding("warning", "provenance", message, MANIFEST)
+    elif source.get("dirty") is not False:
+        message = f"the source has, or may have, changes that are not in commit {commit[:12]}"
+        yield listing.finding("warning", "provenance", message, MANIFEST)
+
+
+def _implementation(listing: Listing, place: str, system: str) -> Iterator[Finding]:
+    """Yield findings about how one system ran the code: its description, README and scripts."""
+    own = {entry.name: entry for entry in listing.files(f"{place}/{system}")}
+    descriptions = [name for name in own if name.startswith(f"{system}_") and name.endswith(".json")]
+    missing = [name for name in RULED_FILES if name not in own]
+    if not descriptions:
+        missing.insert(0, f"{system}_<implementation>.json")
+    if missing:
+        elsewhere = {entry.name: entry.place for entry in listing.files_below(place) if entry.name in missing}
+        shared = [f"{name} is in {at.rpartition('/')[0]}" for name, at in sorted(elsewhere.items())]
+        also = f" ({'; '.join(shared)})" if shared else ""
+        message = f"{place}/{system} lacks {', '.join(missing)}{also}; the rules require them for each system"
+        yield listing.finding("warning", "implementation-files", message, place)
+    for name in descriptions:
+        implementation = name.removeprefix(f"{system}_").removesuffix(".json")
+        if implementation not in {entry.name for entry in listing.folders(place)}:
+            message = f"describes the implementation {implementation!r}, which {place} lacks"
+            yield listing.finding("warning", "implementation-files", message, own[name].place)
+        elif not isinstance(read_json(listing, own[name].place), dict):
+            message = "not a JSON object, so it does not describe the system and implementation"
+            yield listing.finding("warning", "implementation-files", message, own[name].place)
+    for name in NEEDS_TEXT:
+        if name in own and not own[name].size:
+            message = "is empty; it must explain how to reproduce the runs"
+            yield listing.finding("warning", "implementation-files", message, own[name].place)
+
+
+def _ending(name: str) -> str:
+    return "." + name.rpartition(".")[2].lower()

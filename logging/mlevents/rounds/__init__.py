@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds import beyond_mlperf, training
+from mlevents.rounds import training
+from mlevents.rounds.required import RequiredKey as RequiredKey
 from mlevents.rounds.ruleset import BenchmarkRules as BenchmarkRules
-from mlevents.rounds.ruleset import RequiredKey as RequiredKey
 from mlevents.rounds.ruleset import Ruleset as Ruleset
 
 # For logs of a round or benchmark without rules here: no rules of another round count.
 NO_RULES: Final = replace(
-    beyond_mlperf.RULESET, name="none", required=(), closed_required=(), benchmarks={}, init_minutes={}
+    training.BEYOND_MLPERF, name="none", required=(), closed_required=(), benchmarks={}, init_minutes={}
 )
 # Oldest first.
 MLPERF_RULESETS: Final[dict[str, Ruleset]] = {rules.name: rules for rules in training.ROUNDS}
 RULESETS: Final[dict[str, Ruleset]] = {
-    rules.name: rules for rules in (NO_RULES, *training.ROUNDS, beyond_mlperf.RULESET)
+    rules.name: rules for rules in (NO_RULES, *training.ROUNDS, training.BEYOND_MLPERF)
 }
 
 # The dataset of each benchmark; a log with another dataset is a demonstration.

@@ -60,6 +60,10 @@ def within(
     )
 
 
+POSITIVE: Final = within(above=0)
+NOT_NEGATIVE: Final = within(least=0)
+
+
 def multiple_of(step: float) -> Constraint:
     """Return the constraint to an integer multiple of `step`."""
     return Constraint(f"a whole multiple of {step:g}", lambda value, _: is_whole(value / step))
@@ -68,11 +72,6 @@ def multiple_of(step: float) -> Constraint:
 def power_of_two_times(factor: float) -> Constraint:
     """Return the constraint to `factor` times a power of two, such as a weight decay of 0.0001 * 2^N."""
     return Constraint(f"{factor:g} times a power of two", lambda value, _: is_whole(math.log2(value / factor)))
-
-
-def length(count: int) -> Constraint:
-    """Return the constraint to a list of `count` elements."""
-    return Constraint(f"a list of {count}", lambda value, _: len(value) == count)
 
 
 def related(words: str, of: tuple[str, ...], relation: Callable[..., bool]) -> Constraint:

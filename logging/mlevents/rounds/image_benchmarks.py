@@ -7,31 +7,11 @@ benchmark_meta.py; of evaluation intervals: training_rules.adoc, section "Qualit
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds.constraint import (
-    Constraint,
-    among,
-    equal,
-    is_whole,
-    length,
-    multiple_of,
-    parts,
-    power_of_two_times,
-    related,
-    within,
-)
-from mlevents.rounds.ruleset import (
-    BenchmarkRules,
-    EvaluationInterval,
-    PartTarget,
-    RequiredKey,
-    evaluation,
-    named,
-    once,
-    once_each,
-)
+from mlevents.rounds import constraint
+from mlevents.rounds.constraint import NOT_NEGATIVE, POSITIVE, Constraint, is_whole, parts, related, within
+from mlevents.rounds.required import RequiredKey, adamw, evaluation, fixed, named, once, once_each
+from mlevents.rounds.ruleset import LOSS_BY_SAMPLES, BenchmarkRules, EvaluationInterval, PartTarget, Unit
 
-POSITIVE: Final = within(above=0)
-NOT_NEGATIVE: Final = within(least=0)
 OPEN_KEYS: Final = (evaluation(within(below=1.0)),)  # an open accuracy must only not be in percent
 # The list of required tensors is left to MLCommons' checker.
 WEIGHTS: Final = RequiredKey(key=keys.WEIGHTS_INITIALIZATION, occurrence="at least one", metadata=("tensor",))
@@ -59,19 +39,17 @@ RESNET: Final = BenchmarkRules(
     closed_optimizer_keys={
         "lars": (
             once(keys.LARS_OPT_BASE_LEARNING_RATE),
-            once(keys.LARS_OPT_END_LR, equal(0.0001)),
-            once(keys.LARS_OPT_LR_DECAY_POLY_POWER, equal(2)),
+            *fixed(lars_opt_end_learning_rate=0.0001, lars_opt_learning_rate_decay_poly_power=2),
             once(keys.LARS_OPT_LR_DECAY_STEPS),
-            once(keys.LARS_EPSILON, equal(0.0)),
-            once(keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS),
-            once(keys.LARS_OPT_MOMENTUM),
-            once(keys.LARS_OPT_WEIGHT_DECAY, power_of_two_times(0.0001)),
+            *fixed(lars_epsilon=0.0),
+            *once_each(keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS, keys.LARS_OPT_MOMENTUM),
+            once(keys.LARS_OPT_WEIGHT_DECAY, constraint.power_of_two_times(0.0001)),
         ),
         "sgd": (
-            once("sgd_opt_base_learning_rate", multiple_of(0.001)),
-            once("sgd_opt_end_learning_rate", equal(0.0001)),
+            once("sgd_opt_base_learning_rate", constraint.multiple_of(0.001)),
+            *fixed(sgd_opt_end_learning_rate=0.0001),
             *once_each("sgd_opt_learning_rate_decay_poly_power", "sgd_opt_learning_rate_decay_steps"),
-            once("sgd_opt_weight_decay", power_of_two_times(0.0001)),
+            once("sgd_opt_weight_decay", constraint.power_of_two_times(0.0001)),
             *once_each("sgd_opt_momentum", keys.MODEL_BN_SPAN, keys.OPT_LR_WARMUP_EPOCHS),
         ),
     },
@@ -91,9 +69,8 @@ SSD: Final = BenchmarkRules(
         once(keys.GLOBAL_BATCH_SIZE),
         named(keys.OPT_NAME, "adam"),
         once(keys.OPT_BASE_LR, NOT_NEGATIVE),
-        once(keys.OPT_WEIGHT_DECAY, equal(0.0)),
-        once(keys.OPT_LR_WARMUP_EPOCHS, NOT_NEGATIVE),
-        once("opt_learning_rate_warmup_factor", NOT_NEGATIVE),
+        *fixed(opt_weight_decay=0.0),
+        *once_each(keys.OPT_LR_WARMUP_EPOCHS, "opt_learning_rate_warmup_factor", value=(NOT_NEGATIVE,)),
         evaluation(within(least=0.340, below=1.0)),
     ),
 )
@@ -108,12 +85,10 @@ SSD_COCO: Final = BenchmarkRules(
     evaluation_interval=EvaluationInterval(constant=5),
     open_keys=OPEN_KEYS,
     closed_keys=(
-        once(keys.GLOBAL_BATCH_SIZE),
-        *once_each(keys.OPT_BASE_LR, keys.OPT_WEIGHT_DECAY),
-        once(keys.MODEL_BN_SPAN, within(least=1)),
-        once(keys.OPT_LR_WARMUP_STEPS, within(least=1)),
+        *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_BASE_LR, keys.OPT_WEIGHT_DECAY),
+        *once_each(keys.MODEL_BN_SPAN, keys.OPT_LR_WARMUP_STEPS, value=(within(least=1),)),
         once("opt_learning_rate_warmup_factor", NOT_NEGATIVE),
-        once("max_samples", among(1, 50)),
+        once("max_samples", constraint.among(1, 50)),
         # The rule file checks 40 and 50 times whole tenths, of which its reader keeps the last only.
         once(
             "opt_learning_rate_decay_boundary_epochs",
@@ -148,11 +123,10 @@ MASKRCNN: Final = BenchmarkRules(
         ),
         once(keys.OPT_LR_WARMUP_STEPS, NOT_NEGATIVE),
         once("opt_learning_rate_warmup_factor", POSITIVE),
-        once("num_image_candidates", multiple_of(1000.0)),
-        once("opt_learning_rate_decay_factor", equal(0.1)),
-        once(keys.OPT_LR_DECAY_STEPS, length(2)),
-        once("min_image_size", NOT_NEGATIVE),
-        once("max_image_size", NOT_NEGATIVE),
+        once("num_image_candidates", constraint.multiple_of(1000.0)),
+        *fixed(opt_learning_rate_decay_factor=0.1),
+        once(keys.OPT_LR_DECAY_STEPS, Constraint("a list of 2", lambda value, _: len(value) == 2)),
+        *once_each("min_image_size", "max_image_size", value=(NOT_NEGATIVE,)),
         evaluation(
             parts(BBOX=within(least=0.377, below=1.0), SEGM=within(least=0.339, below=1.0)), value=_BOX_AND_MASK
         ),
@@ -176,8 +150,7 @@ UNET3D: Final = BenchmarkRules(
         *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_NAME, keys.OPT_BASE_LR),
         once(keys.OPT_LR_WARMUP_EPOCHS, NOT_NEGATIVE),
         *once_each("opt_learning_rate_decay_boundary_epochs", "opt_learning_rate_decay_factor", keys.OPT_WEIGHT_DECAY),
-        once(keys.TRAIN_SAMPLES, equal(168)),
-        once(keys.EVAL_SAMPLES, equal(42)),
+        *fixed(train_samples=168, eval_samples=42),
         evaluation(within(least=0.908)),
         *once_each(keys.SEED, "opt_momentum", "oversampling"),
         *once_each("training_input_shape", "validation_input_shape", "validation_overlap"),
@@ -185,46 +158,41 @@ UNET3D: Final = BenchmarkRules(
 )
 
 
-def fid_and_clip(progress: str, fid: Constraint, clip: Constraint) -> RequiredKey:
-    """Return the rule for Stable Diffusion's metrics, each in its own eval_accuracy, joined by equal `progress`."""
-    return RequiredKey(
-        key="aggregated_eval_accuracy",  # name of the joined value in the rule files
-        occurrence="at least two",
-        joined=progress,
-        value=(parts(FID=within(), CLIP=within()),),
-        some_value=(parts(FID=fid, CLIP=clip),),
+def stable_diffusion(unit: Unit, progress: str) -> BenchmarkRules:
+    """Return the rules of Stable Diffusion, whose two metrics are an eval_accuracy each, joined by equal `progress`."""
+
+    def fid_and_clip(fid: Constraint, clip: Constraint) -> RequiredKey:
+        return RequiredKey(
+            key="aggregated_eval_accuracy",  # name of the joined value in the rule files
+            occurrence="at least two",
+            joined=progress,
+            value=(parts(FID=within(), CLIP=within()),),
+            some_value=(parts(FID=fid, CLIP=clip),),
+        )
+
+    return BenchmarkRules(
+        name="stable_diffusion",
+        dataset="laion-400m-filtered",
+        metric="FID",
+        target=90.0,
+        direction="<=",
+        parts={"FID": PartTarget(target=90.0, direction="<="), "CLIP": PartTarget(target=0.15, direction=">=")},
+        parts_in_one_event=False,
+        runs=10,
+        unit=unit,
+        progress=progress,
+        offline_evaluation=True,
+        samples={keys.EVAL_SAMPLES: (30_000, 30_000)},
+        open_keys=(fid_and_clip(within(least=0.0), within(most=1.0)),),
+        closed_keys=(
+            RequiredKey(key=keys.GLOBAL_BATCH_SIZE, occurrence="at least one", value=(NOT_NEGATIVE,)),
+            named(keys.OPT_NAME, "adamw"),
+            *adamw(0.999, 1e-8, 0.01),
+            *once_each(keys.OPT_BASE_LR, keys.OPT_LR_WARMUP_STEPS, value=(NOT_NEGATIVE,)),
+            fid_and_clip(within(least=0.0, most=90.0), within(least=0.15, most=1.0)),
+        ),
     )
 
-
-OPEN_FID_AND_CLIP: Final = (within(least=0.0), within(most=1.0))
-CLOSED_FID_AND_CLIP: Final = (within(least=0.0, most=90.0), within(least=0.15, most=1.0))
-
-STABLE_DIFFUSION: Final = BenchmarkRules(
-    name="stable_diffusion",
-    dataset="laion-400m-filtered",
-    metric="FID",
-    target=90.0,
-    direction="<=",
-    parts={"FID": PartTarget(target=90.0, direction="<="), "CLIP": PartTarget(target=0.15, direction=">=")},
-    parts_in_one_event=False,
-    runs=10,
-    unit="steps",
-    progress=keys.STEP_NUM,
-    offline_evaluation=True,
-    samples={keys.EVAL_SAMPLES: (30_000, 30_000)},
-    open_keys=(fid_and_clip(keys.STEP_NUM, *OPEN_FID_AND_CLIP),),
-    closed_keys=(
-        RequiredKey(key=keys.GLOBAL_BATCH_SIZE, occurrence="at least one", value=(NOT_NEGATIVE,)),
-        named(keys.OPT_NAME, "adamw"),
-        once(keys.OPT_ADAMW_BETA_1, equal(0.9)),
-        once(keys.OPT_ADAMW_BETA_2, equal(0.999)),
-        once(keys.OPT_ADAMW_EPSILON, equal(1e-8)),
-        once(keys.OPT_ADAMW_WEIGHT_DECAY, equal(0.01)),
-        once(keys.OPT_BASE_LR, NOT_NEGATIVE),
-        once(keys.OPT_LR_WARMUP_STEPS, NOT_NEGATIVE),
-        fid_and_clip(keys.STEP_NUM, *CLOSED_FID_AND_CLIP),
-    ),
-)
 
 _FLUX_TARGET: Final = within(above=0.0, most=0.586)
 
@@ -233,10 +201,8 @@ FLUX1: Final = BenchmarkRules(
     dataset="cc12m",
     metric="validation loss",
     target=0.586,
-    direction="<=",
     runs=10,
-    unit="samples",
-    progress=keys.SAMPLES_COUNT,
+    **LOSS_BY_SAMPLES,
     # "Every 262144 training samples", rounded up to whole batches (training_policies pull request 562).
     evaluation_interval=EvaluationInterval(constant=262_144, whole_batches=True),
     # The open rule file requires a key of its own, unknown to the closed one and the reference.
@@ -250,16 +216,11 @@ FLUX1: Final = BenchmarkRules(
     ),
     closed_keys=(
         RequiredKey(key=keys.GLOBAL_BATCH_SIZE, occurrence="at least one", value=(NOT_NEGATIVE,)),
-        # From 6.1 on rounded up to whole batches, as in the rules.
-        once("evaluation_frequency", equal(262_144)),
+        *fixed(evaluation_frequency=262_144),  # from 6.1 on rounded up to whole batches, as in the rules
         named(keys.OPT_NAME, "adamw"),
-        once(keys.OPT_ADAMW_BETA_1, equal(0.9)),
-        once(keys.OPT_ADAMW_BETA_2, equal(0.95)),
-        once(keys.OPT_ADAMW_EPSILON, equal(1e-8)),
-        once(keys.OPT_ADAMW_WEIGHT_DECAY, equal(0.1)),
-        once(keys.OPT_BASE_LR, NOT_NEGATIVE),
-        once(keys.OPT_LR_WARMUP_STEPS, NOT_NEGATIVE),
-        once(keys.OPT_GRADIENT_CLIP_NORM, equal(1.0)),
+        *adamw(0.95, 1e-8, 0.1),
+        *once_each(keys.OPT_BASE_LR, keys.OPT_LR_WARMUP_STEPS, value=(NOT_NEGATIVE,)),
+        *fixed(opt_gradient_clip_norm=1.0),
         evaluation(_FLUX_TARGET, progress=keys.SAMPLES_COUNT),
     ),
 )

@@ -8,9 +8,10 @@ import math
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds.constraint import INTEGER, among, equal, within
-from mlevents.rounds.image_benchmarks import OPEN_KEYS, POSITIVE, WEIGHTS
-from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, evaluation, named, once, once_each
+from mlevents.rounds.constraint import INTEGER, POSITIVE, among, within
+from mlevents.rounds.image_benchmarks import OPEN_KEYS, WEIGHTS
+from mlevents.rounds.required import evaluation, fixed, named, once, once_each
+from mlevents.rounds.ruleset import LOSS_BY_SAMPLES, BenchmarkRules, EvaluationInterval
 
 COSINE: Final = "cosine with linear warmup"
 
@@ -50,49 +51,39 @@ RNNT: Final = BenchmarkRules(
     open_keys=OPEN_KEYS,
     closed_keys=(
         WEIGHTS,
-        once("model_weights_initialization_scale"),
-        once(keys.GLOBAL_BATCH_SIZE),
+        *once_each("model_weights_initialization_scale", keys.GLOBAL_BATCH_SIZE),
         named(keys.OPT_NAME, "lamb"),
         once(keys.OPT_BASE_LR),
-        once(keys.OPT_LAMB_EPSILON, equal(1e-9)),
+        *fixed(opt_lamb_epsilon=1e-9),
         *once_each("opt_lamb_learning_rate_decay_poly_power", "opt_lamb_learning_rate_hold_epochs"),
         once(keys.OPT_LR_WARMUP_EPOCHS),
-        once(keys.OPT_WEIGHT_DECAY, equal(1e-3)),
+        *fixed(opt_weight_decay=1e-3),
         *once_each(keys.OPT_LAMB_BETA_1, keys.OPT_LAMB_BETA_2),
         once(keys.OPT_GRADIENT_CLIP_NORM, among(1, math.inf)),
-        once("opt_learning_rate_alt_decay_func", equal(True)),
-        once("opt_learning_rate_alt_warmup_func", equal(True)),
-        once("opt_lamb_learning_rate_min", equal(1e-5)),
+        *fixed(opt_learning_rate_alt_decay_func=True, opt_learning_rate_alt_warmup_func=True),
+        *fixed(opt_lamb_learning_rate_min=1e-5),
         once(keys.TRAIN_SAMPLES),
-        once(keys.EVAL_SAMPLES, equal(2703)),
+        *fixed(eval_samples=2703),
         once("data_train_max_duration"),
         once("data_train_num_buckets", INTEGER),
         # The spelling of mlperf-logging.
-        once("data_speed_perturbaton_min", equal(0.85)),
-        once("data_speed_perturbaton_max", equal(1.15)),
-        once("data_spec_augment_freq_n", equal(2)),
-        once("data_spec_augment_freq_min", equal(0)),
-        once("data_spec_augment_freq_max", equal(20)),
-        once("data_spec_augment_time_n", equal(10)),
-        once("data_spec_augment_time_min", equal(0)),
-        once("data_spec_augment_time_max", equal(0.03)),
+        *fixed(data_speed_perturbaton_min=0.85, data_speed_perturbaton_max=1.15),
+        *fixed(data_spec_augment_freq_n=2, data_spec_augment_freq_min=0, data_spec_augment_freq_max=20),
+        *fixed(data_spec_augment_time_n=10, data_spec_augment_time_min=0, data_spec_augment_time_max=0.03),
         once("model_eval_ema_factor"),
-        once("eval_max_prediction_symbols", equal(300)),
+        *fixed(eval_max_prediction_symbols=300),
         evaluation(within(above=0.0, most=0.058)),
     ),
 )
 
 _GPT3_KEYS: Final = (
     once(keys.GLOBAL_BATCH_SIZE),
-    once(keys.MAX_SEQUENCE_LENGTH, equal(2048)),
+    *fixed(max_sequence_length=2048),
     named(keys.OPT_NAME, "adam"),
     once(keys.OPT_BASE_LR, among(2e-5, 3e-5)),
     *once_each(keys.OPT_END_LR, keys.OPT_LR_DECAY_STEPS, keys.OPT_LR_WARMUP_STEPS),
     named(keys.OPT_LR_DECAY_SCHEDULE, COSINE),
-    once("opt_adam_beta_1", equal(0.9)),
-    once("opt_adam_beta_2", equal(0.95)),
-    once("opt_adam_epsilon", equal(1e-8)),
-    once(keys.OPT_GRADIENT_CLIP_NORM, equal(1.0)),
+    *fixed(opt_adam_beta_1=0.9, opt_adam_beta_2=0.95, opt_adam_epsilon=1e-8, opt_gradient_clip_norm=1.0),
     once(keys.GRADIENT_ACCUMULATION_STEPS, POSITIVE),
     once(keys.EVAL_SAMPLES),
     evaluation(within(above=2.6, most=2.69)),
@@ -117,10 +108,8 @@ LLAMA2_70B_LORA: Final = BenchmarkRules(
     dataset="govreport",
     metric="cross entropy",
     target=0.925,
-    direction="<=",
     runs=10,
-    unit="samples",
-    progress=keys.SAMPLES_COUNT,
+    **LOSS_BY_SAMPLES,
     # Every 384 sequences, rounded up to whole batches; the first FLOOR(0.125 * batch + 2) evaluations are skipped.
     evaluation_interval=EvaluationInterval(constant=384, whole_batches=True),
     samples={keys.TRAIN_SAMPLES: (3901, 3901), keys.EVAL_SAMPLES: (173, 173)},
@@ -130,7 +119,7 @@ LLAMA2_70B_LORA: Final = BenchmarkRules(
     closed_keys=(
         *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_BASE_LR, "lora_alpha", keys.OPT_LR_TRAINING_STEPS),
         *once_each(keys.OPT_GRADIENT_CLIP_NORM, keys.OPT_ADAMW_WEIGHT_DECAY, keys.GRADIENT_ACCUMULATION_STEPS),
-        once("lora_rank", equal(16)),
+        *fixed(lora_rank=16),
         evaluation(within(above=0.0, most=0.925), progress=keys.SAMPLES_COUNT),
     ),
 )

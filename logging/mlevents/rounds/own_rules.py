@@ -7,11 +7,12 @@ from typing import Any, Final, Literal, Protocol
 
 from mlevents import keys
 from mlevents.event import is_number, short
-from mlevents.rounds import beyond_mlperf, default_ruleset, rulesets_of
+from mlevents.rounds import default_ruleset, rulesets_of, training
 from mlevents.rounds import ruleset as find_ruleset
-from mlevents.rounds.ruleset import BenchmarkRules, Direction, Ruleset, named, replaced
+from mlevents.rounds.required import named, replaced
+from mlevents.rounds.ruleset import BenchmarkRules, Direction, Ruleset
 
-BEYOND_MLPERF: Final = beyond_mlperf.RULESET.name
+BEYOND_MLPERF: Final = training.BEYOND_MLPERF.name
 NOT_APPLICABLE: Final = "not applicable (MLCommons' tools do not know the benchmark)"
 FIELDS: Final = ("dataset", "metric", "target", "direction", "unit", "runs")
 LONGEST_NAME: Final = 40  # characters of dataset and metric
@@ -48,8 +49,7 @@ def benchmark_rules(
     Raises:
         ValueError: a rule is malformed, or MLPerf or timedrun defines a benchmark of this name.
     """
-    values = dict(zip(FIELDS, (dataset, metric, target, direction, unit, runs), strict=True))
-    return parse(name, values)
+    return parse(name, dict(zip(FIELDS, (dataset, metric, target, direction, unit, runs), strict=True)))
 
 
 def as_recorded(rules: BenchmarkRules) -> dict[str, Any]:

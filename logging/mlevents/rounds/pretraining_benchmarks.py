@@ -7,37 +7,34 @@ benchmark_meta.py; of evaluation intervals: training_rules.adoc, "Quality measur
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from mlevents import keys
-from mlevents.rounds import ruleset
-from mlevents.rounds.constraint import WHOLE, Constraint, equal, related, within
-from mlevents.rounds.image_benchmarks import POSITIVE
+from mlevents.rounds.constraint import POSITIVE, WHOLE, Constraint, equal, related, within
 from mlevents.rounds.language_benchmarks import COSINE
-from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, RequiredKey, evaluation, named, once, once_each
+from mlevents.rounds.required import EvaluationPoints, RequiredKey, adamw, evaluation, fixed, named, once, once_each
+from mlevents.rounds.ruleset import LOSS_BY_SAMPLES, BenchmarkRules, EvaluationInterval
 
 BATCH: Final = (keys.GLOBAL_BATCH_SIZE,)
 
 
-def adamw(epsilon: float) -> tuple[RequiredKey, ...]:
+def language_adamw(epsilon: float) -> tuple[RequiredKey, ...]:
     """Return the rules for AdamW's settings in the closed language benchmarks."""
-    return (
-        named(keys.OPT_LR_DECAY_SCHEDULE, COSINE),
-        once(keys.OPT_ADAMW_BETA_1, equal(0.9)),
-        once(keys.OPT_ADAMW_BETA_2, equal(0.95)),
-        once(keys.OPT_ADAMW_EPSILON, equal(epsilon)),
-        once(keys.OPT_ADAMW_WEIGHT_DECAY, equal(0.1)),
-        once(keys.OPT_GRADIENT_CLIP_NORM, equal(1.0)),
-    )
+    return (named(keys.OPT_LR_DECAY_SCHEDULE, COSINE), *adamw(0.95, epsilon, 0.1), *fixed(opt_gradient_clip_norm=1.0))
+
+
+def _perplexity(name: str, target: float, **others: Any) -> BenchmarkRules:
+    """Return the rules of a benchmark by the log perplexity on C4."""
+    return BenchmarkRules(name=name, dataset="c4", metric="log perplexity", target=target, **LOSS_BY_SAMPLES, **others)
 
 
 # Keys that open_llama31_405b.yaml and similar files require with any value.
 FREE_ADAMW: Final = once_each(
-    keys.OPT_LR_WARMUP_STEPS, keys.OPT_LR_DECAY_STEPS, *(rule.key for rule in adamw(epsilon=1e-5))
+    keys.OPT_LR_WARMUP_STEPS, keys.OPT_LR_DECAY_STEPS, *(rule.key for rule in language_adamw(epsilon=1e-5))
 )
 
 
-def log_perplexity(target: float, points: ruleset.EvaluationPoints | None = None) -> RequiredKey:
+def log_perplexity(target: float, points: EvaluationPoints | None = None) -> RequiredKey:
     """Return the rule that one evaluation of a language model, by samples, is at or below `target`."""
     return evaluation(within(above=0.0, most=target), progress=keys.SAMPLES_COUNT, points=points)
 
@@ -72,24 +69,19 @@ TENTH_OR_REFERENCE: Final = {
 _RATE_405B: Final = related("8e-5 * global_batch_size / 1152", BATCH, lambda v, batch: v * 1152 == batch * 8e-5)
 _SHAPE_405B: Final = (
     once(keys.GLOBAL_BATCH_SIZE),
-    once(keys.MAX_SEQUENCE_LENGTH, equal(8192)),
+    *fixed(max_sequence_length=8192),
     named(keys.OPT_NAME, "adamw"),
     once(keys.OPT_END_LR),
     once(keys.GRADIENT_ACCUMULATION_STEPS, POSITIVE),
-    once(keys.EVAL_SAMPLES, equal(5760)),
+    *fixed(eval_samples=5760),
     log_perplexity(5.6),
-    once("init_checkpoint_step", equal(0)),
+    *fixed(init_checkpoint_step=0),
 )
 
-LLAMA31_405B: Final = BenchmarkRules(
-    name="llama31_405b",
-    dataset="c4",
-    metric="log perplexity",
-    target=5.6,
-    direction="<=",
+LLAMA31_405B: Final = _perplexity(
+    "llama31_405b",
+    5.6,
     runs=3,
-    unit="samples",
-    progress=keys.SAMPLES_COUNT,
     # The reference's README: every 46,080 sequences. Changed in 5.1 (training_policies pull request 563).
     evaluation_interval=EvaluationInterval(constant=46_080, whole_batches=True),
     training_flop=6 * 403.7e9 * 8192,  # weights in matrix products (arXiv:2407.21783, table 3)
@@ -104,7 +96,7 @@ LLAMA31_405B: Final = BenchmarkRules(
         *_SHAPE_405B,
         once(keys.OPT_BASE_LR, _RATE_405B),
         *once_each(keys.OPT_LR_DECAY_STEPS, keys.OPT_LR_WARMUP_STEPS),
-        *adamw(epsilon=1e-5),
+        *language_adamw(epsilon=1e-5),
     ),
 )
 
@@ -124,15 +116,10 @@ def _small(
     name: str, target: float, open_keys: tuple[RequiredKey, ...], training_flop: float | None = None
 ) -> BenchmarkRules:
     """Return the rules of a small model; the closed rule files of the two differ only in the target."""
-    return BenchmarkRules(
-        name=name,
-        dataset="c4",
-        metric="log perplexity",
-        target=target,
-        direction="<=",
+    return _perplexity(
+        name,
+        target,
         runs=10,
-        unit="samples",
-        progress=keys.SAMPLES_COUNT,
         # Every 12288 sequences, rounded up to whole batches (training_policies pull request 567).
         evaluation_interval=EvaluationInterval(constant=12_288, whole_batches=True),
         training_flop=training_flop,
@@ -140,15 +127,15 @@ def _small(
         open_keys=open_keys,
         closed_keys=(
             once(keys.GLOBAL_BATCH_SIZE),
-            once(keys.MAX_SEQUENCE_LENGTH, equal(8192)),
+            *fixed(max_sequence_length=8192),
             *once_each(keys.OPT_BASE_LR, keys.OPT_END_LR, keys.OPT_LR_WARMUP_STEPS),
             decay_steps(1_200_000),
             named(keys.OPT_NAME, "adamw"),
-            *adamw(epsilon=1e-5),
+            *language_adamw(epsilon=1e-5),
             once(keys.GRADIENT_ACCUMULATION_STEPS, POSITIVE),
-            once(keys.EVAL_SAMPLES, equal(1024)),
+            *fixed(eval_samples=1024),
             log_perplexity(target),
-            once(keys.MAX_STEPS, equal(1_200_000)),
+            *fixed(max_steps=1_200_000),
         ),
     )
 
@@ -167,7 +154,7 @@ GPT_OSS_20B: Final = replace(
         3.34,
         (
             log_perplexity(3.34),
-            once(keys.MAX_SEQUENCE_LENGTH, equal(8192)),
+            *fixed(max_sequence_length=8192),
             named(keys.OPT_NAME, "adamw"),
             *once_each(keys.OPT_BASE_LR, keys.OPT_END_LR),
             *FREE_ADAMW,
@@ -180,23 +167,18 @@ GPT_OSS_20B: Final = replace(
 
 _SHAPE_671B: Final = (
     once(keys.GLOBAL_BATCH_SIZE, within(least=15360)),
-    once(keys.MAX_SEQUENCE_LENGTH, equal(4096)),
+    *fixed(max_sequence_length=4096),
     named(keys.OPT_NAME, "adamw"),
     once(keys.MAX_STEPS),
     once(keys.GRADIENT_ACCUMULATION_STEPS, POSITIVE),
-    once(keys.EVAL_SAMPLES, equal(1024)),
+    *fixed(eval_samples=1024),
     log_perplexity(3.6),
 )
 
-DEEPSEEKV3_671B: Final = BenchmarkRules(
-    name="deepseekv3_671b",
-    dataset="c4",
-    metric="log perplexity",
-    target=3.6,
-    direction="<=",
+DEEPSEEKV3_671B: Final = _perplexity(
+    "deepseekv3_671b",
+    3.6,
     runs=3,
-    unit="samples",
-    progress=keys.SAMPLES_COUNT,
     evaluation_interval=EvaluationInterval(constant=0, per_batch=1),  # the reference's README: every step
     open_keys=(*_SHAPE_671B, *once_each(keys.OPT_BASE_LR, "moe_aux_loss_coeff"), *FREE_ADAMW),
     closed_keys=(
@@ -205,15 +187,15 @@ DEEPSEEKV3_671B: Final = BenchmarkRules(
             keys.OPT_BASE_LR,
             scaled("2.4e-5 * SQRT(global_batch_size / 16384)", lambda batch: 2.4e-05 * (batch / 16384) ** 0.5),
         ),
-        once(keys.OPT_LR_WARMUP_STEPS, equal(4)),
+        *fixed(opt_learning_rate_warmup_steps=4),
         decay_steps(12_000),
-        *adamw(epsilon=1e-8),
-        once("moe_aux_loss_coeff", equal(0.01)),
+        *language_adamw(epsilon=1e-8),
+        *fixed(moe_aux_loss_coeff=0.01),
     ),
 )
 
 # From 6.1 on, closed (training_policies pull request 587).
-FIRST_EVALUATION_671B: Final = ruleset.EvaluationPoints(
+FIRST_EVALUATION_671B: Final = EvaluationPoints(
     words="the first one at global_batch_size * FLOOR(42 + 24576 / global_batch_size)",
     first=lambda batch: batch * math.floor(42 + 24576 / batch),
 )
@@ -223,9 +205,7 @@ SHARE: Final = (within(least=0.0, most=1.0),)
 
 _SHAPE_QWEN: Final = (
     once(keys.GLOBAL_BATCH_SIZE, *COUNT),
-    once(keys.MAX_SEQUENCE_LENGTH, equal(65536)),
-    once(keys.EVAL_SAMPLES, equal(251)),
-    once("init_checkpoint_step", equal(0)),
+    *fixed(max_sequence_length=65536, eval_samples=251, init_checkpoint_step=0),
     once(keys.MAX_STEPS),
     named(keys.OPT_NAME, "adamw"),
     once("num_prompts_per_step", *COUNT),
@@ -233,20 +213,15 @@ _SHAPE_QWEN: Final = (
 
 _FIXED_QWEN: Final = (
     once(keys.OPT_BASE_LR, scaled("1e-6 * SQRT(global_batch_size / 256)", lambda batch: 1e-6 * (batch / 256) ** 0.5)),
-    once(keys.OPT_ADAMW_BETA_1, equal(0.9)),
-    once(keys.OPT_ADAMW_BETA_2, equal(0.999)),
-    once(keys.OPT_ADAMW_EPSILON, equal(1e-8)),
-    once(keys.OPT_ADAMW_WEIGHT_DECAY, equal(0.0)),
+    *adamw(0.999, 1e-8, 0.0),
     once(
         keys.OPT_GRADIENT_CLIP_NORM,
         scaled("0.125 * SQRT(256 / global_batch_size)", lambda batch: 0.125 * (256 / batch) ** 0.5),
     ),
-    once(keys.OPT_LR_WARMUP_STEPS, equal(0)),
+    *fixed(opt_learning_rate_warmup_steps=0),
     named(keys.OPT_LR_DECAY_SCHEDULE, "constant"),
-    once("generation_training_rollout_temperature", equal(1.0)),
-    once("generation_training_rollout_top_p", equal(1.0)),
-    once("generation_validation_rollout_temperature", equal(0.1)),
-    once("generation_validation_rollout_top_p", equal(0.95)),
+    *fixed(generation_training_rollout_temperature=1.0, generation_training_rollout_top_p=1.0),
+    *fixed(generation_validation_rollout_temperature=0.1, generation_validation_rollout_top_p=0.95),
 )
 
 QWEN35_397B_GRPO: Final = BenchmarkRules(
@@ -281,7 +256,7 @@ QWEN35_397B_GRPO: Final = BenchmarkRules(
             within(above=0.69),
             progress=keys.SAMPLES_COUNT,
             value=SHARE,
-            points=ruleset.EvaluationPoints(
+            points=EvaluationPoints(
                 words="the first one after CEIL(2.5 + 3840 / global_batch_size) steps, then after every step",
                 first=lambda batch: batch * math.ceil(2.5 + 3840 / batch),
                 every=lambda batch: batch,

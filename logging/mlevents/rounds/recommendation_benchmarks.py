@@ -9,11 +9,11 @@ import math
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds import ruleset
-from mlevents.rounds.constraint import equal, related, within
-from mlevents.rounds.image_benchmarks import NOT_NEGATIVE, OPEN_KEYS, POSITIVE, WEIGHTS
+from mlevents.rounds.constraint import NOT_NEGATIVE, POSITIVE, related, within
+from mlevents.rounds.image_benchmarks import OPEN_KEYS, WEIGHTS
 from mlevents.rounds.pretraining_benchmarks import COUNT, SHARE
-from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, RequiredKey, evaluation, named, once, once_each
+from mlevents.rounds.required import EvaluationPoints, RequiredKey, evaluation, fixed, named, once, once_each
+from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval
 
 DLRM: Final = BenchmarkRules(
     name="dlrm",
@@ -29,7 +29,7 @@ DLRM: Final = BenchmarkRules(
         WEIGHTS,
         *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_BASE_LR, keys.OPT_LR_WARMUP_STEPS, "lr_decay_start_steps"),
         once("sgd_opt_base_learning_rate"),
-        once("sgd_opt_learning_rate_decay_poly_power", equal(2)),
+        *fixed(sgd_opt_learning_rate_decay_poly_power=2),
         once("sgd_opt_learning_rate_decay_steps"),
         evaluation(within(least=0.8025, below=1.0)),
     ),
@@ -49,15 +49,11 @@ DLRM_DCNV2: Final = BenchmarkRules(
         once(keys.GLOBAL_BATCH_SIZE),
         named(keys.OPT_NAME, "adagrad"),
         once(keys.OPT_BASE_LR),
-        once("opt_adagrad_learning_rate_decay", equal(0)),
-        once(keys.OPT_WEIGHT_DECAY, equal(0)),
-        once("opt_adagrad_initial_accumulator_value", equal(0)),
-        once("opt_adagrad_epsilon", equal(1e-8)),
-        once(keys.OPT_LR_WARMUP_STEPS, equal(0)),
-        once("opt_learning_rate_decay_start_step", equal(0)),
-        once(keys.OPT_LR_DECAY_STEPS, equal(0)),
+        *fixed(opt_adagrad_learning_rate_decay=0, opt_weight_decay=0, opt_adagrad_initial_accumulator_value=0),
+        *fixed(opt_adagrad_epsilon=1e-8, opt_learning_rate_warmup_steps=0, opt_learning_rate_decay_start_step=0),
+        *fixed(opt_learning_rate_decay_steps=0),
         evaluation(within(least=0.80275, most=1.0)),
-        once(keys.EVAL_SAMPLES, equal(89_137_319)),
+        *fixed(eval_samples=89_137_319),
     ),
 )
 
@@ -81,8 +77,7 @@ _RATE_V4: Final = related(
 )
 _SHAPE_V4: Final = (
     once(keys.GLOBAL_BATCH_SIZE, *COUNT),
-    once(keys.TRAIN_SAMPLES, equal(TRAIN_SAMPLES_V4)),
-    once(keys.EVAL_SAMPLES, equal(2_058_204)),
+    *fixed(train_samples=TRAIN_SAMPLES_V4, eval_samples=2_058_204),
     once(keys.OPT_BASE_LR, _RATE_V4),
 )
 
@@ -98,8 +93,7 @@ DLRMV4: Final = BenchmarkRules(
     evaluation_interval=EvaluationInterval(constant=0.001 * TRAIN_SAMPLES_V4, whole_batches=True),
     open_keys=(
         *_SHAPE_V4,
-        once(keys.GRADIENT_ACCUMULATION_STEPS, *COUNT),
-        once(keys.MAX_SEQUENCE_LENGTH, *COUNT),
+        *once_each(keys.GRADIENT_ACCUMULATION_STEPS, keys.MAX_SEQUENCE_LENGTH, value=COUNT),
         *once_each(keys.OPT_NAME, "opt_adam_beta_1", "opt_adam_beta_2", "opt_adam_epsilon", keys.OPT_WEIGHT_DECAY),
         *once_each(keys.OPT_GRADIENT_CLIP_NORM, "opt_sparse_name"),
         once("opt_sparse_base_learning_rate", _RATE_V4),
@@ -108,25 +102,20 @@ DLRMV4: Final = BenchmarkRules(
     ),
     closed_keys=(
         *_SHAPE_V4,
-        once(keys.MAX_SEQUENCE_LENGTH, equal(4096)),
+        *fixed(max_sequence_length=4096),
         named(keys.OPT_NAME, "Adam"),
-        once("opt_adam_beta_1", equal(0.95)),
-        once("opt_adam_beta_2", equal(0.999)),
-        once("opt_adam_epsilon", equal(1e-8)),
-        once(keys.OPT_WEIGHT_DECAY, equal(0.0)),
-        once(keys.OPT_GRADIENT_CLIP_NORM, equal(1.0)),
+        *fixed(opt_adam_beta_1=0.95, opt_adam_beta_2=0.999, opt_adam_epsilon=1e-8, opt_weight_decay=0.0),
+        *fixed(opt_gradient_clip_norm=1.0),
         named("opt_sparse_name", "RowWiseAdagrad"),
         once(
             "opt_sparse_base_learning_rate", related(keys.OPT_BASE_LR, (keys.OPT_BASE_LR,), lambda v, dense: v == dense)
         ),
-        once(keys.OPT_LR_WARMUP_STEPS, equal(24_000)),
-        once("opt_learning_rate_warmup_start_lr", equal(0.0)),
-        once("eval_every_data_pct", equal(0.001)),
+        *fixed(opt_learning_rate_warmup_steps=24_000, opt_learning_rate_warmup_start_lr=0.0, eval_every_data_pct=0.001),
         evaluation(
             within(least=0.75),
             progress=keys.SAMPLES_COUNT,
             value=SHARE,
-            points=ruleset.EvaluationPoints(
+            points=EvaluationPoints(
                 words="every 0.1 % of the training samples in whole batches, the first where the reference converges",
                 first=_first_v4,
                 every=_interval_v4,
@@ -165,7 +154,7 @@ MINIGO: Final = BenchmarkRules(
     closed_keys=(
         *once_each("train_batch_size", "lr_boundaries", "lr_rates"),
         RequiredKey(key="actual_selfplay_games_per_generation", occurrence="at least one", value=(within(least=8192),)),
-        once("min_selfplay_games_per_generation", equal(8192)),
+        *fixed(min_selfplay_games_per_generation=8192),
         evaluation(within(least=0.5, below=1.0)),
         # Optional here, which overrides the common rules: self-play has neither samples nor blocks.
         *(

@@ -1,18 +1,16 @@
 """Data model of a round's rules: what its logs must hold, as frozen data that the checks read."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from mlevents import keys
 from mlevents.rounds.constraint import Constraint
+from mlevents.rounds.required import RequiredKey, named, replaced
 
-Occurrence = Literal["exactly one", "at least one", "at least two", "any"]
 Direction = Literal[">=", "<="]
 Unit = Literal["epoch", "samples", "tokens", "steps"]
-
-LEAST: Final[dict[Occurrence, int]] = {"exactly one": 1, "at least one": 1, "at least two": 2, "any": 0}
 
 
 def reaches(value: float, target: float, direction: Direction, *, excluded: bool = False) -> bool:
@@ -25,81 +23,6 @@ def reaches(value: float, target: float, direction: Direction, *, excluded: bool
 def highest(target: float, direction: Direction) -> float:
     """Return the highest possible quality: 1 of a fraction, as its target tells, else infinity."""
     return 1.0 if direction == ">=" and target <= 1 else math.inf
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationPoints:
-    """Required positions of evaluations, in metadata samples_count, by the global batch size logged before."""
-
-    words: str
-    first: Callable[[float], float]
-    every: Callable[[float], float] | None = None  # all evaluations are whole multiples of it
-    without_gap: bool = False  # each evaluation follows the last one by `every`
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequiredKey:
-    """A key that a log must hold; a log with `alternative` instead is complete, too."""
-
-    key: str
-    occurrence: Occurrence = "exactly one"
-    alternative: str | None = None
-    metadata: tuple[str, ...] = ()  # names that each event's metadata must hold
-    metadata_any: tuple[str, ...] = ()  # names of which each event's metadata must hold one
-    metadata_with: Mapping[str, str] = field(default_factory=dict)  # if metadata has the first, then also the second
-    metadata_values: Mapping[str, Constraint] = field(default_factory=dict)  # of metadata, if present
-    vocabulary: tuple[str, ...] | None = None  # the values allowed; None: any
-    filled: bool = False  # an empty string is not allowed
-    value: tuple[Constraint, ...] = ()  # constraints on every event's value
-    some_value: tuple[Constraint, ...] = ()  # constraints on at least one event's value
-    points: EvaluationPoints | None = None
-    # The values of eval_accuracy events with equal metadata of this name are joined to one mapping by their metadata
-    # "metric"; such a key is not an event of its own.
-    joined: str | None = None
-    repeatable: bool = True  # repetitions of one value are a warning (each rank may log it); False: an error
-
-
-def once(key: str, *value: Constraint) -> RequiredKey:
-    """Return the rule for a key that occurs exactly once, with the constraints `value`."""
-    return RequiredKey(key=key, value=value)
-
-
-def once_each(*names: str) -> tuple[RequiredKey, ...]:
-    """Return the rules for keys that occur exactly once each, with any value."""
-    return tuple(RequiredKey(key=name) for name in names)
-
-
-def named(key: str, *words: str) -> RequiredKey:
-    """Return the rule for a key that occurs exactly once, with one of `words`."""
-    return RequiredKey(key=key, vocabulary=words)
-
-
-def evaluation(
-    *some_value: Constraint,
-    progress: str = keys.EPOCH_NUM,
-    value: tuple[Constraint, ...] = (),
-    points: EvaluationPoints | None = None,
-) -> RequiredKey:
-    """Return the rule for a benchmark's eval_accuracy: every event has `progress`, one event meets `some_value`."""
-    return RequiredKey(
-        key=keys.EVAL_ACCURACY,
-        occurrence="at least one",
-        metadata=(progress,),
-        value=value,
-        some_value=some_value,
-        points=points,
-    )
-
-
-def replaced(
-    rules: Iterable[RequiredKey], *others: RequiredKey, without: Iterable[str] = ()
-) -> tuple[RequiredKey, ...]:
-    """Return `rules` with each of `others` in place of the rule for its key, or added, and without the keys `without`.
-
-    A later rule file of MLCommons' checker overrides the rule of an earlier one for the same key.
-    """
-    by_key = {rule.key: rule for rule in rules} | {rule.key: rule for rule in others}
-    return tuple(rule for key, rule in by_key.items() if key not in set(without))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,11 +110,20 @@ class BenchmarkRules:
         wanted = self.target if target is None else target
         return reaches(quality, wanted, self.direction, excluded=self.target_excluded)
 
+    def requiring(self, *others: RequiredKey, without: Iterable[str] = (), **changed: Any) -> Self:
+        """Return these rules with each of `others` required of closed logs, without the keys `without`, and with the
+        fields `changed`."""
+        return replace(self, closed_keys=replaced(self.closed_keys, *others, without=without), **changed)
+
     def quality_parts(self, value: Any, metric: Any = None) -> dict[str, Any]:
         """Return the parts that one eval_accuracy event holds: from its value, or named by its metadata `metric`."""
         if self.parts_in_one_event:
             return {name: value[name] for name in self.parts if name in value} if isinstance(value, Mapping) else {}
         return {metric: value} if isinstance(metric, str) and metric in self.parts else {}
+
+
+LOSS_BY_SAMPLES: Final[Mapping[str, Any]] = {"direction": "<=", "unit": "samples", "progress": keys.SAMPLES_COUNT}
+"""Fields of a benchmark whose metric is a loss, and whose runs count samples."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""MLPerf Training's rounds from v1.0 on: v2.0 in full, each other one as its difference from a neighbour."""
+"""MLPerf Training's rounds from v1.0 on: v2.0 in full, each other one as its difference from a neighbour; benchmarks
+beyond them."""
 
 import math
 from collections.abc import Iterable
@@ -6,35 +7,14 @@ from dataclasses import replace
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds import ruleset
+from mlevents.rounds import pretraining_benchmarks as pretraining
 from mlevents.rounds import upstream_defects as defects
-from mlevents.rounds.constraint import WHOLE, equal, multiple_of, related, within
-from mlevents.rounds.image_benchmarks import (
-    CLOSED_FID_AND_CLIP,
-    FLUX1,
-    MASKRCNN,
-    OPEN_FID_AND_CLIP,
-    RESNET,
-    SSD,
-    SSD_COCO,
-    STABLE_DIFFUSION,
-    UNET3D,
-    fid_and_clip,
-)
+from mlevents.rounds.constraint import WHOLE, multiple_of, related, within
+from mlevents.rounds.image_benchmarks import FLUX1, MASKRCNN, RESNET, SSD, SSD_COCO, UNET3D, stable_diffusion
 from mlevents.rounds.language_benchmarks import BERT, GPT3, LLAMA2_70B_LORA, RNNT
-from mlevents.rounds.pretraining_benchmarks import (
-    DECAY_405B,
-    DEEPSEEKV3_671B,
-    FIRST_EVALUATION_671B,
-    GPT_OSS_20B,
-    LLAMA31_8B,
-    LLAMA31_405B,
-    QWEN35_397B_GRPO,
-    TENTH,
-    log_perplexity,
-)
 from mlevents.rounds.recommendation_benchmarks import DLRM, DLRM_DCNV2, DLRMV4, GNN, MINIGO
-from mlevents.rounds.ruleset import BenchmarkRules, RequiredKey, Ruleset, named, next_round, once, replaced
+from mlevents.rounds.required import RequiredKey, fixed, named, once, replaced
+from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, Ruleset, next_round
 
 # v2.0, the reference round for ResNet. Source of names and occurrences, here and below: training_X.Y.0/*.yaml of the
 # compliance checker in mlperf-logging 4.1.68. The system description's status has other words than the log's.
@@ -95,14 +75,8 @@ V1_1: Final = next_round(
     V2_0,
     "1.1.0",
     benchmarks=[
-        *(
-            replace(rules, closed_keys=replaced(rules.closed_keys, without=_NO_TENSORS))
-            for rules in (RESNET, DLRM, BERT, UNET3D)
-        ),
-        replace(
-            MASKRCNN,
-            closed_keys=replaced(MASKRCNN.closed_keys, once(keys.OPT_BASE_LR, multiple_of(0.02)), without=_NO_TENSORS),
-        ),
+        *(rules.requiring(without=_NO_TENSORS) for rules in (RESNET, DLRM, BERT, UNET3D)),
+        MASKRCNN.requiring(once(keys.OPT_BASE_LR, multiple_of(0.02)), without=_NO_TENSORS),
         SSD_COCO,
     ],
     init_minutes={keys.OPEN: 30.0, keys.CLOSED: 30.0},
@@ -116,7 +90,7 @@ V1_0: Final = next_round(
     "1.0.0",
     benchmarks=[
         replace(SSD_COCO, evaluation_interval=None),
-        replace(RNNT, closed_keys=replaced(RNNT.closed_keys, once("data_train_num_buckets", equal(6)))),
+        RNNT.requiring(*fixed(data_train_num_buckets=6)),
     ],
     last_month="2021-06",
 )
@@ -125,12 +99,7 @@ V1_0: Final = next_round(
 V2_1: Final = next_round(
     V2_0,
     "2.1.0",
-    benchmarks=[
-        replace(
-            BERT,
-            closed_keys=replaced(BERT.closed_keys, RequiredKey(key="opt_epsilon", alternative=keys.OPT_LAMB_EPSILON)),
-        )
-    ],
+    benchmarks=[BERT.requiring(RequiredKey(key="opt_epsilon", alternative=keys.OPT_LAMB_EPSILON))],
     defects=(defects.BERT_EPSILON_RENAMED,),
     last_month="2022-10",
 )
@@ -143,11 +112,11 @@ V3_0: Final = next_round(
     dropped=("dlrm", "minigo"),
     benchmarks=[
         *(
-            replace(rules, closed_keys=replaced(rules.closed_keys, without=_WITHOUT))
+            rules.requiring(without=_WITHOUT)
             for name, rules in V2_1.benchmarks.items()
             if name not in ("dlrm", "minigo")
         ),
-        replace(BERT, closed_keys=replaced(BERT.closed_keys, once(keys.OPT_LAMB_EPSILON), without=_WITHOUT)),
+        BERT.requiring(once(keys.OPT_LAMB_EPSILON), without=_WITHOUT),
         DLRM_DCNV2,
         GPT3,
     ],
@@ -182,7 +151,10 @@ V3_1: Final = next_round(
     "3.1.0",
     required=_counted_in(keys.STEP_NUM, V3_0.required),
     # rcp_checker/training_3.1.0/rcps_unet3d.json counts samples where 3.0.0's counts epochs.
-    benchmarks=[replace(V3_0.benchmarks["unet3d"], unit="samples", evaluation_interval=None), STABLE_DIFFUSION],
+    benchmarks=[
+        replace(V3_0.benchmarks["unet3d"], unit="samples", evaluation_interval=None),
+        stable_diffusion("steps", keys.STEP_NUM),
+    ],
     defects=(defects.open_gpt3_missing("3.1.0"),),
     last_month="2023-10",
 )
@@ -214,13 +186,7 @@ V4_0: Final = next_round(
     listed=_LISTED,
     dropped=("maskrcnn", "rnnt"),
     benchmarks=[
-        replace(
-            STABLE_DIFFUSION,
-            unit="samples",
-            progress=keys.SAMPLES_COUNT,
-            open_keys=(fid_and_clip(keys.SAMPLES_COUNT, *OPEN_FID_AND_CLIP),),
-            closed_keys=replaced(STABLE_DIFFUSION.closed_keys, fid_and_clip(keys.SAMPLES_COUNT, *CLOSED_FID_AND_CLIP)),
-        ),
+        stable_diffusion("samples", keys.SAMPLES_COUNT),
         _by_samples_or_epochs(LLAMA2_70B_LORA),
         GNN,
     ],
@@ -254,31 +220,29 @@ V5_0: Final = next_round(
     benchmarks=[
         replace(V4_1.benchmarks["ssd"], name="retinanet"),
         replace(V4_1.benchmarks["gnn"], name="rgat"),
-        _by_samples_or_epochs(LLAMA31_405B),
+        _by_samples_or_epochs(pretraining.LLAMA31_405B),
     ],
-    defects=tuple(defects.open_counts_epochs("5.0.0", rules) for rules in (LLAMA2_70B_LORA, LLAMA31_405B)),
+    defects=tuple(defects.open_counts_epochs("5.0.0", rules) for rules in (LLAMA2_70B_LORA, pretraining.LLAMA31_405B)),
     last_month="2025-05",
 )
 
 # v5.1: Llama 3.1 8B replaces BERT, FLUX.1 replaces Stable Diffusion.
-_405B: Final = V5_0.benchmarks[LLAMA31_405B.name]
+_405B: Final = V5_0.benchmarks[pretraining.LLAMA31_405B.name]
 V5_1: Final = next_round(
     V5_0,
     "5.1.0",
     *_NAMED_SYSTEM,
     dropped=(keys.BERT, "stable_diffusion"),
     benchmarks=[
-        _by_samples_or_epochs(LLAMA31_8B),
+        _by_samples_or_epochs(pretraining.LLAMA31_8B),
         FLUX1,
         # training_policies pull request 563: more often, without the first FLOOR(0.0026 * batch + 12) evaluations.
-        replace(
-            _405B,
-            evaluation_interval=ruleset.EvaluationInterval(constant=18_432, whole_batches=True),
-            closed_keys=replaced(_405B.closed_keys, DECAY_405B),
+        _405B.requiring(
+            pretraining.DECAY_405B, evaluation_interval=EvaluationInterval(constant=18_432, whole_batches=True)
         ),
     ],
     defects=(
-        *(defects.open_counts_epochs("5.1.0", rules) for rules in (LLAMA2_70B_LORA, LLAMA31_405B)),
+        *(defects.open_counts_epochs("5.1.0", rules) for rules in (LLAMA2_70B_LORA, pretraining.LLAMA31_405B)),
         defects.open_8b_unpassable("5.1.0", keys.EPOCH_NUM),
     ),
     last_month="2025-10",
@@ -308,12 +272,12 @@ V6_0: Final = next_round(
     dropped=("retinanet", "rgat"),
     benchmarks=[
         # training_rules.adoc, "Quality measure": only Llama 2 and Llama 3.1 405B skip evaluations.
-        replace(LLAMA31_8B, may_skip_evaluations=False),
+        replace(pretraining.LLAMA31_8B, may_skip_evaluations=False),
         replace(FLUX1, may_skip_evaluations=False),
         LLAMA2_70B_LORA,
-        replace(V5_1.benchmarks[LLAMA31_405B.name], open_keys=LLAMA31_405B.open_keys),
-        GPT_OSS_20B,
-        DEEPSEEKV3_671B,
+        replace(V5_1.benchmarks[pretraining.LLAMA31_405B.name], open_keys=pretraining.LLAMA31_405B.open_keys),
+        pretraining.GPT_OSS_20B,
+        pretraining.DEEPSEEKV3_671B,
     ],
     defects=(defects.open_8b_unpassable("6.0.0"),),
     last_month="2026-05",
@@ -333,16 +297,10 @@ V6_1: Final = next_round(
     RequiredKey(key=keys.CONFIG_FILENAME, filled=True),
     dropped=("dlrm_dcnv2", "llama31_405b"),
     benchmarks=[
-        replace(
-            V6_0.benchmarks[FLUX1.name],
-            closed_keys=replaced(FLUX1.closed_keys, once("evaluation_frequency", _WHOLE_BATCHES)),
-        ),
-        replace(GPT_OSS_20B, closed_values=TENTH),
-        replace(
-            DEEPSEEKV3_671B,
-            closed_keys=replaced(DEEPSEEKV3_671B.closed_keys, log_perplexity(3.6, FIRST_EVALUATION_671B)),
-        ),
-        QWEN35_397B_GRPO,
+        V6_0.benchmarks[FLUX1.name].requiring(once("evaluation_frequency", _WHOLE_BATCHES)),
+        replace(pretraining.GPT_OSS_20B, closed_values=pretraining.TENTH),
+        pretraining.DEEPSEEKV3_671B.requiring(pretraining.log_perplexity(3.6, pretraining.FIRST_EVALUATION_671B)),
+        pretraining.QWEN35_397B_GRPO,
         DLRMV4,
     ],
     defects=(defects.open_8b_unpassable("6.1.0"),),
@@ -350,3 +308,33 @@ V6_1: Final = next_round(
 )
 
 ROUNDS: Final = (V1_0, V1_1, V2_0, V2_1, V3_0, V3_1, V4_0, V4_1, V5_0, V5_1, V6_0, V6_1)
+
+# Benchmarks outside of MLPerf, under the general rules of its open division; MLCommons' tools do not know them.
+GPT_125M: Final = BenchmarkRules(
+    name="gpt_125m",
+    dataset="openwebtext",
+    metric="validation loss",
+    target=3.1826,  # ln 24.11: the perplexity that MosaicML Composer's README of 2022 gives for its GPT-2 125M
+    direction="<=",
+    runs=5,  # our own choice
+    unit="samples",
+    evaluation_interval=EvaluationInterval(constant=512_000),  # our own choice: 1,000 steps of the published batch
+)
+
+GPT_124M_FINEWEB: Final = BenchmarkRules(
+    name="gpt_124m_fineweb",
+    dataset="fineweb",
+    metric="validation loss",
+    target=3.28,  # of the modded-nanogpt speed runs, on the first 10,485,760 tokens of FineWeb's validation shard
+    direction="<=",
+    runs=5,  # our own choice; the mean of runs of one length is another question: `score --target-test`
+    unit="samples",
+    evaluation_interval=EvaluationInterval(constant=64_000),  # our own choice: 125 steps of 524,288 tokens
+    samples={keys.EVAL_SAMPLES: (10_240, 10_240)},  # sequences of 1,024 tokens
+)
+
+BEYOND_MLPERF: Final = replace(
+    next_round(V2_1, "beyond_mlperf", dropped=V2_1.benchmarks, benchmarks=[GPT_125M, GPT_124M_FINEWEB]),
+    round="none",
+    checker="",
+)

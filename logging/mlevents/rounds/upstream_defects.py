@@ -7,7 +7,8 @@ from mlevents.rounds.constraint import within
 from mlevents.rounds.image_benchmarks import WEIGHTS
 from mlevents.rounds.language_benchmarks import GPT3, LLAMA2_70B_LORA
 from mlevents.rounds.pretraining_benchmarks import LLAMA31_8B
-from mlevents.rounds.ruleset import BenchmarkRules, Repair, RequiredKey, UpstreamDefect, evaluation, named, once
+from mlevents.rounds.required import evaluation, named, once
+from mlevents.rounds.ruleset import BenchmarkRules, Repair, UpstreamDefect
 
 # Open rule files from 4.0 to 5.1 require epochs of benchmarks that count samples.
 EPOCHS: Final = "'epoch_num' in v['metadata']"
@@ -80,7 +81,7 @@ def open_counts_epochs(name: str, rules: BenchmarkRules) -> UpstreamDefect:
         source=f"training_{name}/open_{rules.name}.yaml versus closed_{rules.name}.yaml; fixed in 6.0.0 by "
         "mlcommons/logging pull request 461",
         repair=Repair(file=f"training_{name}/open_{rules.name}.yaml", text=EPOCHS, by=EPOCHS_OR_SAMPLES),
-        today=(RequiredKey(key=keys.EVAL_ACCURACY, occurrence="at least one", metadata=(keys.EPOCH_NUM,)),),
+        today=(evaluation(),),
     )
 
 

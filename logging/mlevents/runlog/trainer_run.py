@@ -31,7 +31,8 @@ from mlevents.errors import TrainingLoopError, UsageError, nearest
 from mlevents.event import ENDS, STARTS, Finding, is_number
 from mlevents.record import read
 from mlevents.rounds import RULESETS, BenchmarkRules, RequiredKey, Ruleset
-from mlevents.rounds.ruleset import LEAST, highest
+from mlevents.rounds.required import LEAST
+from mlevents.rounds.ruleset import highest
 from mlevents.runlog import ResultFileExists, RunLog, require_loggable
 from mlevents.runlog.protocol import Protocol
 

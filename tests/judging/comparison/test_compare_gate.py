@@ -1,6 +1,5 @@
 """Differences between sets: refused, allowed or noted."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +10,7 @@ import pytest
 from judging.comparison.compare import compare_sets
 from judging.comparison.speedup_ratio import NotComparable
 from mlevents.rounds.own_rules import benchmark_rules
-from tests.judging.conftest import MakeSet, summaries
-
-
-def change_json(paths: list[Path], **values: Any) -> None:
-    for path in paths:
-        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+from tests.judging.conftest import MakeSet, change_json, summaries
 
 
 @pytest.fixture
@@ -28,10 +22,10 @@ def two(tmp_path: Path, make_set: MakeSet) -> tuple[Path, Path]:
 
 
 def test_sets_of_one_machine_are_compared_and_other_differences_noted(two):
-    change_json(list(two[1].glob("run_*/config.json")), precision="fp16")
+    change_json(*two[1].glob("run_*/config.json"), precision="fp16")
     for path in two[1].glob("run_*/environment.txt"):
         path.write_text(path.read_text().replace("torch==2.13.0", "torch==2.14.0"))
-    change_json(list(two[1].glob("run_*/provenance.json")), commit="abc")
+    change_json(*two[1].glob("run_*/provenance.json"), commit="abc")
     ratio = compare_sets(summaries(two[0]), summaries(two[1]), paired=False)
     assert ratio.differences == () and ratio.value == pytest.approx(2, rel=0.01)
     assert ratio.ratio_of_scores == pytest.approx(12 / ((5.5 + 6.1 + 6.5) / 3))
@@ -45,9 +39,9 @@ def test_sets_of_one_machine_are_compared_and_other_differences_noted(two):
 
 
 def test_every_difference_is_named_and_each_kind_must_be_allowed(two):
-    change_json(list(two[1].glob("run_*/system.json")), accelerator_model_name="B", system_name="other", framework="X")
-    change_json(list(two[1].glob("run_*/provenance.json")), ranks=4, data={"sha256": "b" * 64})
-    change_json(list(two[0].glob("run_*/provenance.json")), data={"sha256": "a" * 64})
+    change_json(*two[1].glob("run_*/system.json"), accelerator_model_name="B", system_name="other", framework="X")
+    change_json(*two[1].glob("run_*/provenance.json"), ranks=4, data={"sha256": "b" * 64})
+    change_json(*two[0].glob("run_*/provenance.json"), data={"sha256": "a" * 64})
     sets = [summaries(folder) for folder in two]
     with pytest.raises(NotComparable) as caught:
         compare_sets(sets[0], sets[1], paired=False)
@@ -66,7 +60,7 @@ def test_every_difference_is_named_and_each_kind_must_be_allowed(two):
 
 
 def test_a_machine_that_changes_within_a_set_is_a_difference_and_what_one_side_alone_records_noted(two):
-    change_json([two[0] / "run_3" / "system.json"], host_processor_model_name="another")
+    change_json(two[0] / "run_3" / "system.json", host_processor_model_name="another")
     with pytest.raises(NotComparable, match="host_processor_model_name"):
         compare_sets(summaries(two[0]), summaries(two[1]), paired=False)
     shutil.copy(two[0] / "run_2" / "system.json", two[0] / "run_3" / "system.json")
@@ -131,7 +125,7 @@ def test_the_command_compares_and_refuses(two, told, printed, refused):
     )
     out = printed("compare", *two)
     assert "unverified" in out and out.rstrip().endswith("Result not verified by MLCommons Association.")
-    change_json(list(two[1].glob("run_*/system.json")), host_memory_capacity="1 GiB")
+    change_json(*two[1].glob("run_*/system.json"), host_memory_capacity="1 GiB")
     values = told("compare", *two, code=1)
     assert values["compared"] is False
     assert [difference["what"] for difference in values["differences"]] == ["host_memory_capacity"]

@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from judging.scoring.recorded_run import RecordedRun, differences, provenance_of
 from mlevents import keys
 from mlevents.record import read
 from mlevents.summary import summarize
-from tests.judging.conftest import WriteRun
+from tests.judging.conftest import WriteRun, change_json
 from timedrun.cli import main
 from timedrun.commands import reproduce
 
@@ -54,10 +53,6 @@ def first(path: Path) -> RecordedRun:
 
 def problem(run: RecordedRun) -> str:
     return run.problem(summarize(read(run.log)))
-
-
-def changed(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def test_a_set_in_a_race_and_its_package_is_found_once(results):
@@ -110,7 +105,7 @@ def test_the_files_of_a_packaged_run_are_found(results):
 def test_a_changed_broken_or_missing_config_is_named(results, config, words):
     path = results / "run_0" / "config.json"
     if isinstance(config, dict):
-        changed(path, **config)
+        change_json(path, **config)
     elif config is None:
         path.unlink()
     else:
@@ -127,8 +122,8 @@ def test_a_log_without_a_digest_is_named(results, write_run):
 def test_differences_are_grouped_by_kind(results):
     other = shutil.copytree(results, results.parent / "other") / "run_0"
     machine = {"host_processor_model_name": "new processor", "cooling": "air", "number_of_nodes": 1.0}
-    changed(other / "system.json", framework="PyTorch 3", **machine)
-    changed(other / "provenance.json", commit="def", data={"sha256": "d2", "of": "x"})
+    change_json(other / "system.json", framework="PyTorch 3", **machine)
+    change_json(other / "provenance.json", commit="def", data={"sha256": "d2", "of": "x"})
     text = ENVIRONMENT.replace("numpy==2.4.6", "numpy==2.5.0").replace("threads 1", "threads 2")
     (other / "environment.txt").write_text(text + "extra==1\n")
     found = differences(first(results), first(other.parent))
@@ -146,7 +141,7 @@ def test_threads_are_those_of_the_run_else_of_its_environment_else_unknown(resul
     run = first(results)
     assert recorded_threads(run) == 1
     for threads, environment, expected in ((3, ENVIRONMENT, 3), (None, "numpy==1\n", None)):
-        changed(run.side / "provenance.json", threads=threads)
+        change_json(run.side / "provenance.json", threads=threads)
         (run.side / "environment.txt").write_text(environment)
         assert recorded_threads(run) == expected
 
@@ -156,7 +151,7 @@ def test_threads_are_those_of_the_run_else_of_its_environment_else_unknown(resul
 )
 def test_runs_are_repeated_with_their_threads_or_those_given_or_cores(results, monkeypatch, recorded, option, passed):
     side = first(results).side
-    changed(side / "provenance.json", threads=recorded)
+    change_json(side / "provenance.json", threads=recorded)
     (side / "environment.txt").unlink()
     commands: list[list[str]] = []
 

@@ -7,15 +7,9 @@ import pytest
 
 from mlevents.checks.log_check import check, check_record
 from mlevents.record import read
-from tests.mlevents.conftest import named
-
-
-def put(key, value, number=0):
-    return lambda records: named(records, key, number).update(value=value)
-
-
-def note(key, number=0, **metadata):
-    return lambda records: named(records, key, number)["metadata"].update(metadata)
+from tests.mlevents.conftest import named, shifting
+from tests.mlevents.conftest import noting as note
+from tests.mlevents.conftest import putting as put
 
 
 def again(key, **changes):
@@ -40,13 +34,6 @@ def insert_within(key, value, **metadata):
         event = {**stop, "event_type": "POINT_IN_TIME", "key": key, "value": value}
         records.insert(place, {**event, "metadata": {**stop["metadata"], **metadata}})
         return place
-
-    return mutate
-
-
-def at(key, shift_ms, number=0):
-    def mutate(records):
-        named(records, key, number)["time_ms"] += shift_ms
 
     return mutate
 
@@ -87,13 +74,13 @@ BROKEN: dict[str, tuple[Callable, str]] = {
         lambda r: [note(key, 1, epoch_num=0)(r) for key in ("eval_start", "eval_accuracy", "eval_stop")],
         "target-reached",
     ),
-    "clock set back while training": (at("epoch_stop", 60_000), "clock-order"),
+    "clock set back while training": (shifting(60_000, "epoch_stop"), "clock-order"),
     "a demonstration's dataset under the benchmark's": (
         lambda r: [r.insert(9, {**named(r, "seed"), "key": "dataset", "value": x}) for x in ("imagenet", "digits")],
         "one-occurrence",
     ),
     "wall clock set back": (note("run_stop", elapsed_ms=240_000.0), "clock-agreement"),
-    "cache cleared late by its time": (at("cache_clear", 60_000), "cache-clear"),
+    "cache cleared late by its time": (shifting(60_000, "cache_clear"), "cache-clear"),
     "step back": (lambda r: [note("eval_accuracy", i, samples_count=9 - i)(r) for i in (0, 1)], "epoch-numbering"),
     "time in seconds": (
         lambda r: (r[-1]["metadata"].pop("elapsed_ms"), [x.update(time_ms=x["time_ms"] // 1000) for x in r]),
@@ -127,7 +114,7 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
     ),
     "time from 0": (lambda r: [x.update(time_ms=x["time_ms"] - r[0]["time_ms"]) for x in r[::-1]], "time-unit"),
     "two seeds": (insert("seed", 2), "seed"),
-    "time steps back": (at("eval_stop", 60_000), "time-order"),
+    "time steps back": (shifting(60_000, "eval_stop"), "time-order"),
     "evaluation never starts": (lambda r: r.remove(named(r, "eval_start")), "pairs"),
     "block never stops": (lambda r: r.remove(named(r, "block_stop")), "pairs"),
     "block never starts": (lambda r: r.remove(named(r, "block_start")), "pairs"),
@@ -147,7 +134,7 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
         ),
         "evaluation-pairs",
     ),
-    "evaluations take no time": (at("eval_start", 3_000), "evaluation-duration"),
+    "evaluations take no time": (shifting(3_000, "eval_start"), "evaluation-duration"),
     "evaluated once, though every 4 epochs are asked for": (
         lambda r: (
             r.__delitem__(slice(r.index(named(r, "eval_start")), r.index(named(r, "eval_stop")) + 1)),
@@ -195,7 +182,7 @@ def test_a_doubtful_log_is_a_warning_and_passes(records, write, mutate, rule):
 
 def test_a_clock_that_starts_after_the_limit_of_initialization_is_an_error(records, write):
     for key in ("cache_clear", "init_start", "init_stop"):
-        at(key, -240 * 60_000)(records)
+        shifting(-240 * 60_000, key)(records)
     path = write(records)
     (error,) = [finding for finding in check(path).findings if finding.level == "error"]
     assert (error.rule, error.line) == ("init-limit", records.index(named(records, "run_start")) + 1)
@@ -241,8 +228,8 @@ def test_a_resumed_run_is_noted_at_the_line_where_it_went_on(records, write):
         (insert_within("clock_set", -3.0), "clock-agreement", "error"),
         (insert_within("clock_set", "much"), "clock-agreement", "error"),
         (insert_within("clock_set", -0.7), "clock-agreement", "warning"),
-        (at("run_start", 9 * 1_800_003_630_015), "time-digits", "error"),
-        (at("run_stop", 9 * 1_800_003_750_017), "time-digits", "error"),
+        (shifting(9 * 1_800_003_630_015, "run_start"), "time-digits", "error"),
+        (shifting(9 * 1_800_003_750_017, "run_stop"), "time-digits", "error"),
     ],
     ids=[
         *("resumed", "resumed, closed", "resumed after the clock was set back"),
@@ -444,7 +431,7 @@ def test_irregular_evaluations_of_an_open_run_are_noted_at_their_line(make_recor
 @pytest.mark.parametrize(
     "mutate",
     [
-        at("eval_stop", 900),
+        shifting(900, "eval_stop"),
         insert("opt_learning_rate_decay_epochs", 2),
         insert("lars_opt_learning_rate_decay_steps", 27_000),
         insert("lars_opt_learning_rate_decay_steps", 37),
@@ -465,7 +452,7 @@ def test_dlrm_may_clear_caches_in_another_process_and_end_at_an_evaluation_witho
     put("submission_benchmark", "dlrm_dcnv2")(records)
     move_last("cache_clear")(records)
     assert "cache-clear" not in found(write, records, "5.1.0")
-    at("cache_clear", 60_000)(records)
+    shifting(60_000, "cache_clear")(records)
     assert "cache-clear" in found(write, records, "5.1.0")
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from mlevents.checks.copies import MOST_HOLDERS, candidate_pairs, copied, equal_quality
 from mlevents.checks.result_set import check_set
-from mlevents.cold_start import excess, share
 from mlevents.record import QualityPoint, read
+from mlevents.summary import cold_start_excess as excess
+from mlevents.summary import cold_start_share as share
 from mlevents.summary import summarize
 from tests.mlevents.conftest import named, put
 

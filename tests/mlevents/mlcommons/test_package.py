@@ -8,7 +8,7 @@ import re
 import pytest
 
 from mlevents import mlcommons
-from mlevents.mlcommons import package as official_package
+from mlevents.mlcommons import checkers
 from mlevents.package_checker.system_description import KEYS
 
 
@@ -77,7 +77,7 @@ def test_a_line_that_is_too_long_for_mlcommons_parser_is_not_given_to_it(package
 
 def test_a_package_without_description_or_results_fails_and_a_checker_that_hangs_is_not_run(package, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(official_package, "PACKAGE_SECONDS", 0.01)
+        patch.setattr(checkers, "PACKAGE_SECONDS", 0.01)
         verdict = mlcommons.check_package(package, "2.0.0")
     assert verdict.verdict == "not run" and "was stopped" in verdict.messages[0]
     (package / "systems" / "laptop.json").unlink()

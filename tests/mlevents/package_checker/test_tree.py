@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlevents.event import Finding
-from mlevents.package_checker import files, tree
+from mlevents.package_checker import files
 from mlevents.package_checker.files import check_files, list_folder
 from mlevents.package_checker.result_folders import sets_in
 from mlevents.package_checker.tree import check_tree, submission_folders
@@ -145,17 +145,6 @@ def test_a_manifest_that_names_no_commit_or_a_changed_source_is_doubted(package,
     assert brief(tree_findings(package)) == [("warning", "provenance")]
 
 
-def test_no_more_entries_are_looked_at_than_allowed_and_none_is_then_said_to_be_missing(package, monkeypatch):
-    for number in range(30):
-        (package / f"cache_{number}").write_text("")
-    whole = len(list_folder(package).entries)
-    listing = list_folder(package, most=10)
-    assert len(listing.entries) == 10 and listing.cut and not list_folder(package, most=whole).cut
-    assert brief(check_files(listing)) == [("error", "tree-size")]
-    monkeypatch.setattr(tree, "list_folder", lambda folder: list_folder(folder, most=30))
-    assert brief(tree_findings(package)) == [("error", "tree-size")]
-
-
 def test_a_folder_that_cannot_be_listed_is_not_said_to_be_empty(package, monkeypatch):
     def scandir(path):
         if path == package / "systems":
@@ -187,7 +176,7 @@ def test_a_tree_deeper_than_any_path_may_be_long_ends(tmp_path):
     finally:
         os.close(here)
     rules = {rule for _, rule in brief(check_files(list_folder(tmp_path)))}
-    assert rules and rules <= {"tree-size", "unreadable", "special-file"}
+    assert rules and rules <= {"unreadable", "special-file"}
 
 
 def test_links_that_loop_pipes_and_odd_names_neither_hang_nor_raise(package):

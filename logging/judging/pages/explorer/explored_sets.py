@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -21,10 +21,10 @@ from judging.comparison.answers import geometric
 from judging.comparison.expected_time import Attempts, expected_time
 from judging.comparison.tradeoff import LEAST_SEEDS, ended
 from judging.ground.cores import usable_cores
-from judging.ground.errors import TimedrunError, UsageError
+from judging.ground.errors import UsageError
 from judging.ground.log_archives import Unpacked, unpacked
 from judging.ground.race_labels import is_swept
-from judging.ground.result_files import read_json, require_log
+from judging.ground.result_files import read_object, require_log
 from judging.ground.stdio import progress
 from judging.scoring.clocks import optimizer_steps
 from judging.scoring.cost import Price, cost
@@ -35,7 +35,6 @@ from judging.scoring.recorded_run import recorded_run_of
 from judging.scoring.score import Score, log_folders, score_folder
 from mlevents import keys
 from mlevents.evaluations import quality_of
-from mlevents.event import Event
 from mlevents.record import RunRecord, read
 from mlevents.rounds import BenchmarkRules, round_of_path
 from mlevents.run_status import failure, rules_of
@@ -46,6 +45,11 @@ ID_LENGTH: Final = 12
 """Hexadecimal digits of a card's permanent name."""
 FILES_A_PROCESS: Final = 100
 """Logs that pay for the start of a process."""
+SAMPLES_OF: Final = {EPOCHS: keys.TRAIN_SAMPLES, STEPS: keys.GLOBAL_BATCH_SIZE}
+CITED: Final = frozenset(
+    {keys.RUN_START, keys.RUN_STOP, keys.SEED, keys.EVAL_ACCURACY, keys.METHOD, *SAMPLES_OF.values()}
+)
+"""Keys of the events that values are computed from."""
 NO_ACCELERATOR: Final = ("", "n/a", "none", "-")
 
 
@@ -87,10 +91,12 @@ def _sets_of(found: tuple[Path, tuple[Path, list[Path]]], prices: Prices, places
     """Return the sets of a folder, which is `found` as in `log_folders`."""
     folder, (_, files) = found
     sets: list[dict[str, Any]] = []
-    summaries, events = {}, {}
+    summaries: dict[str, RunSummary] = {}
+    cited: dict[Path, RunRecord] = {}
     for file in files:  # one log is in memory at a time
         record = read(file)
-        summaries[file.name], events[file] = summarize(record), _Events.of(record)
+        summaries[file.name] = summarize(record)
+        cited[file] = replace(record, events=tuple(event for event in record.events if event.key in CITED))
     for score in score_folder(folder, [*summaries.values()], None, ""):
         members = [summaries[name] for name in score.files]
         rules, _ = rules_of(score.benchmark, score.ruleset, members)
@@ -98,10 +104,10 @@ def _sets_of(found: tuple[Path, tuple[Path, list[Path]]], prices: Prices, places
         swept = is_swept(folder)
         failures = [None if swept and ended(run) else failure(run, score.ruleset) for run in members]
         runs = [
-            _run(run, events[run.path], rules, failed) | {"joules": joules.get(run.path)}
+            _run(run, cited[run.path], rules, failed) | {"joules": joules.get(run.path)}
             for run, failed in zip(members, failures, strict=True)
         ]
-        methods = sorted({method for run in members for method in events[run.path].methods})
+        methods = sorted({printable(str(event.value)) for run in members for event in cited[run.path].all(keys.METHOD)})
         values = _set(score, members, runs, rules, places) | _middle(score, runs, swept)
         values |= {"methods": methods, "folder": places.shown(folder), "archive": places.archive_of(folder)}
         values["round"] = re.sub(r"[.]0$", "", f"v{rules_name}") if (rules_name := round_of_path(folder)) else ""
@@ -116,34 +122,16 @@ def _sets_of(found: tuple[Path, tuple[Path, list[Path]]], prices: Prices, places
     return sets
 
 
-@dataclass(frozen=True)
-class _Events:
-    """Events of a log that its values are computed from."""
-
-    run_start: Event | None
-    run_stop: Event | None
-    seed: Event | None
-    samples: dict[str, Event | None]  # samples of an epoch and of a step, by their unit
-    evaluations: list[Event]
-    methods: list[str]
-
-    @classmethod
-    def of(cls, record: RunRecord) -> _Events:
-        methods = [printable(str(event.value)) for event in record.all(keys.METHOD)]
-        samples = {EPOCHS: record.last(keys.TRAIN_SAMPLES), STEPS: record.last(keys.GLOBAL_BATCH_SIZE)}
-        seeds = [event for event in record.all(keys.SEED) if type(event.value) is int]
-        seed = seeds[-1] if seeds else None
-        return cls(record.started, record.stopped, seed, samples, record.all(keys.EVAL_ACCURACY), methods)
-
-
-def _run(run: RunSummary, events: _Events, rules: BenchmarkRules | None, failed: str | None) -> dict[str, Any]:
+def _run(run: RunSummary, record: RunRecord, rules: BenchmarkRules | None, failed: str | None) -> dict[str, Any]:
+    """Return a run's values, with the lines of the events in `record` that they are computed from."""
     known = run.final_quality is not None
-    final = [e for e in events.evaluations if known and quality_of(e, rules) == run.final_quality]
+    final = [e for e in record.all(keys.EVAL_ACCURACY) if known and quality_of(e, rules) == run.final_quality]
+    seeds = [event for event in record.all(keys.SEED) if type(event.value) is int]
     parts = run_parts(run, rules)
     unit, amount = next(iter(parts.amounts.items())) if parts else (None, None)
-    named = [events.run_start, events.run_stop, final[-1] if final else None, events.seed]
+    named = [record.started, record.stopped, *final[-1:], *seeds[-1:]]
     if parts and unit == SAMPLES:
-        named += [events.samples.get(counted) for counted in parts.amounts]
+        named += [record.last(SAMPLES_OF[counted]) for counted in parts.amounts if counted in SAMPLES_OF]
     return {
         "id": run.sha256[:ID_LENGTH],
         "file": printable(run.path.name),
@@ -232,11 +220,7 @@ def _middle(score: Score, runs: Sequence[dict[str, Any]], swept: bool) -> dict[s
 
 def _hardware(description: Path) -> tuple[Mapping[str, Any], int | None, str]:
     """Return a system description, its number of accelerators and the name of one, else of the processor."""
-    try:
-        read_system = read_json(description)
-    except TimedrunError:
-        read_system = None
-    system: Mapping[str, Any] = read_system if isinstance(read_system, dict) else {}
+    system = read_object(description)
     counts = [re.match(r"\s*(\d{1,6})", _text(system.get(k))) for k in ("number_of_nodes", "accelerators_per_node")]
     number = int(counts[0][1]) * int(counts[1][1]) if counts[0] and counts[1] else None
     name = _text(system.get("accelerator_model_name"))

@@ -1,29 +1,91 @@
-"""Run MLCommons' package checker and result summarizer on a copy of an organization's folder."""
+"""Run MLCommons' compliance checker on many logs in one child process, and its package checker and result summarizer on
+a copy of an organization's folder."""
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from mlevents.mlcommons.messages import rule_file_values, too_long, unsafe
 from mlevents.mlcommons.process import Answer, Job, Workplace
-from mlevents.mlcommons.verdict import (
-    OfficialVerdict,
-    RepairError,
-    concerning,
-    judged,
-    no_copy,
-    repaired,
-    unable,
-    with_own_round,
-    without_run,
-)
+from mlevents.mlcommons.verdict import OfficialVerdict, RepairError, Tool, repaired, with_own_round
+from mlevents.rounds.ruleset import Repair, UpstreamDefect
 
+LOG_SECONDS: Final = 120.0
 PARTS: Final = ("systems", "results", "benchmarks")  # all that the package checker looks at
 PACKAGE_SECONDS: Final = 600.0
-TOOL: Final = "package_checker"
+
+
+def check_log(path: Path, ruleset: str) -> OfficialVerdict:
+    """Return the compliance checker's verdict on one log; see `check_logs`."""
+    return check_logs([path], ruleset)[0]
+
+
+def check_logs(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
+    """Return the compliance checker's verdict on each log, from one child process on a copy of all of them.
+
+    Record numbers in its messages are converted to line numbers of the file. A log that cannot be copied, that takes
+    longer than `LOG_SECONDS`, or that ends the child process is "not run"; the others are checked nevertheless.
+    """
+    tool = Tool("compliance_checker", ruleset)
+    if tool.unable:
+        return [tool.verdict("not run", tool.unable)] * len(paths)
+    try:
+        return _check_logs(paths, tool)
+    except OSError as error:
+        return [tool.no_copy(error)] * len(paths)
+
+
+def _check_logs(paths: Sequence[Path], tool: Tool) -> list[OfficialVerdict]:
+    """Return the verdicts by today's rule files, then by repaired ones if needed."""
+    verdicts: dict[int, OfficialVerdict] = {}
+    logs: dict[int, Path] = {}
+    concerned: dict[tuple[Repair, ...], tuple[tuple[UpstreamDefect, ...], list[int]]] = {}
+    with Workplace() as place:
+        for number, path in enumerate(paths):
+            folder = place.copy / str(number)  # names may repeat
+            folder.mkdir()
+            try:
+                log = shutil.copyfile(path, folder / path.name)
+            except OSError as error:  # a pipe too, which is not opened
+                verdicts[number] = tool.verdict("not run", f"{path.name}: {error.strerror or error}")
+                continue
+            if reason := too_long(log, path.name):
+                verdicts[number] = tool.verdict("not run", reason)
+                continue
+            names = rule_file_values(log)
+            if refused := list(unsafe(names, path.name)):
+                verdicts[number] = tool.verdict("fail", *refused)
+                continue
+            logs[number] = log
+            if defects := tool.defects(names):
+                concerned.setdefault(tuple(defect.repair for defect in defects), (defects, []))[1].append(number)
+        verdicts |= _ask_of_logs(place, logs, tool)
+        for defects, numbers in concerned.values():
+            failed = {number: logs[number] for number in numbers if verdicts[number].verdict == "fail"}
+            if not failed:
+                continue
+            own: Mapping[int, OfficialVerdict | RepairError]
+            try:
+                own = _ask_of_logs(place, failed, tool, repaired(place, defects))
+            except RepairError as error:
+                own = dict.fromkeys(failed, error)
+            verdicts |= {number: with_own_round(verdicts[number], own[number], defects) for number in failed}
+    return [verdicts[number] for number in range(len(paths))]
+
+
+def _ask_of_logs(
+    place: Workplace, logs: Mapping[int, Path], tool: Tool, source: Path | None = None
+) -> dict[int, OfficialVerdict]:
+    """Return the verdicts on the copies `logs`, by the rule files in `source` or the installed ones."""
+    options = ("--usage", "training", "--ruleset", tool.ruleset, "--log_output", os.devnull)
+    answers = place.run([Job(tool.name, (*options, str(log)), LOG_SECONDS) for log in logs.values()], source)
+    return {
+        number: tool.judged(answer, place, log.parent)
+        for (number, log), answer in zip(logs.items(), answers, strict=True)
+    }
 
 
 def check_package(folder: Path, ruleset: str) -> OfficialVerdict:
@@ -37,37 +99,36 @@ def check_package(folder: Path, ruleset: str) -> OfficialVerdict:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder; a package is a folder with systems/ and results/")
-    if reason := unable(ruleset):
-        return without_run("not run", TOOL, ruleset, [reason])
+    tool = Tool("package_checker", ruleset)
+    if tool.unable:
+        return tool.verdict("not run", tool.unable)
     try:
-        return _check(folder, ruleset)
+        return _check_package(folder, tool)
     except shutil.Error as error:  # lists (source, target, reason) of every file
-        return without_run("not run", TOOL, ruleset, [f"a file could not be copied: {error.args[0][0][2]}"])
+        return tool.verdict("not run", f"a file could not be copied: {error.args[0][0][2]}")
     except OSError as error:
-        return without_run("not run", TOOL, ruleset, [no_copy(error)])
+        return tool.no_copy(error)
 
 
-def _check(folder: Path, ruleset: str) -> OfficialVerdict:
+def _check_package(folder: Path, tool: Tool) -> OfficialVerdict:
     with Workplace() as place:
         refused = _copy(folder, place.copy)
         logs = [path for path in sorted(place.copy.glob("results/*/*/result_*.txt")) if path.is_file()]
         names = {str(path.relative_to(place.copy)): rule_file_values(path) for path in logs}
         refused += [complaint for path, log in names.items() for complaint in unsafe(log, path)]
         if refused:
-            return without_run("fail", TOOL, ruleset, refused, place)
+            return tool.verdict("fail", *map(place.plain, refused))
         if long := [reason for path in logs if (reason := too_long(path, str(path)))]:
-            return without_run("not run", TOOL, ruleset, long, place)
-        defects = list(
-            {defect.repair: defect for log in names.values() for defect in concerning(ruleset, log)}.values()
-        )
+            return tool.verdict("not run", *map(place.plain, long))
+        defects = list({defect.repair: defect for log in names.values() for defect in tool.defects(log)}.values())
         again = None
         if defects:  # a second copy, since the tools write into it
             again = shutil.copytree(place.copy, place.new_folder("again"), symlinks=True, dirs_exist_ok=True)
-        today = _ask(place, place.copy, ruleset)
+        today = _ask_of_package(place, place.copy, tool)
         if again is None or today.verdict != "fail":
             return today
         try:
-            return with_own_round(today, _ask(place, again, ruleset, repaired(place, defects)), defects)
+            return with_own_round(today, _ask_of_package(place, again, tool, repaired(place, defects)), defects)
         except RepairError as error:
             return with_own_round(today, error, defects)
 
@@ -101,18 +162,18 @@ def _leads_out(link: Path, folder: Path) -> bool:
         return True
 
 
-def _ask(place: Workplace, copy: Path, ruleset: str, source: Path | None = None) -> OfficialVerdict:
+def _ask_of_package(place: Workplace, copy: Path, tool: Tool, source: Path | None = None) -> OfficialVerdict:
     """Run the package checker on `copy`, then the summarizer on each system alone, since one system may abort it."""
-    jobs = [Job(TOOL, (str(copy), "training", ruleset, "--log_output", os.devnull), PACKAGE_SECONDS)]
+    jobs = [Job(tool.name, (str(copy), "training", tool.ruleset, "--log_output", os.devnull), PACKAGE_SECONDS)]
     systems = sorted(path for path in copy.glob("results/*") if path.is_dir())
     for system in systems:
         alone = place.new_folder("alone")
         (alone / "results").mkdir()
         (alone / "results" / system.name).symlink_to(system)
         (alone / "systems").symlink_to(copy / "systems")
-        jobs.append(Job("result_summarizer", (str(alone), ruleset), PACKAGE_SECONDS))
+        jobs.append(Job("result_summarizer", (str(alone), tool.ruleset), PACKAGE_SECONDS))
     answer, *summaries = place.run(jobs, source)
-    verdict = judged(TOOL, ruleset, answer, place, copy)
+    verdict = tool.judged(answer, place, copy)
     messages = list(verdict.messages)
     for system, summary in zip(systems, summaries, strict=True):
         messages += [place.plain(message, copy) for message in _unscored(system, summary)]
