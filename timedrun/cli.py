@@ -59,8 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         top.print_help(sys.stderr)
         return int(ExitCode.USAGE)
-    if words[1:2] == ["command"] and words[0] in ("race", "run", "sweep", "tune"):
-        return called(words[0], lambda: race_of_commands(words[0], words[2:]))
     helps = {"-h", "--help"} & {*words[3:]}
     if helps and words[0] in SHOW_SETTINGS and not any(word.startswith("-") for word in words[1:3]):
         arguments, rest = top.parse_known_args([word for word in words if word not in helps])
@@ -104,13 +102,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise
 
     return called(verb, call)
-
-
-def race_of_commands(verb: str, words: Sequence[str]) -> int:
-    """Race, run, sweep or tune commands, which needs no torch."""
-    from timedrun.commands.command_race import command_race
-
-    return int(command_race(verb, words))
 
 
 def called(verb: str, function: Callable[[], int]) -> int:

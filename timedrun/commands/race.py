@@ -6,15 +6,21 @@ from collections.abc import Sequence
 from functools import partial
 
 from judging.ground.errors import ExitCode, UsageError
-from timedrun.commands.raced import is_of_commands, race_of_commands, race_of_configs, request_of
+from timedrun.commands.known_race import is_of_commands
 
 
 def race(arguments: argparse.Namespace, overrides: Sequence[str]) -> ExitCode:
     """Run, check, score, package, plot and compare; the last side is compared with each of the others. On SIGINT the
     current run ends as `timedrun run` does, and the report is made of the runs that finished."""
+    arguments.runs = arguments.runs or (
+        3 if arguments.ratios or arguments.budgets else 1 if len(arguments.sides) + len(arguments.at) == 1 else 5
+    )
     if is_of_commands(arguments):
+        from timedrun.commands.command_race import race_of_commands
+
         return race_of_commands(arguments)
-    from timedrun.evidence.config_race import new_race  # with torch
+    from timedrun.commands.config_race import race_of_configs, request_of  # with torch
+    from timedrun.evidence.config_race import new_race
     from timedrun.evidence.config_sweep import Lengths, dry_run, new_sweep
 
     lengths = Lengths(arguments.ratios, getattr(arguments, "baseline_ratios", ()))

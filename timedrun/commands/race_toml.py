@@ -43,7 +43,10 @@ def parsed(top: ArgumentParser, words: Sequence[str]) -> tuple[Namespace, list[s
     words, command = words[:separated], list(words[separated + 1 :])
     arguments, rest = top.parse_known_args(words)
     named, toml = [arguments.benchmark, *arguments.configs], None
-    if (files := [Path(word) for word in named[:2] if word and word.endswith(".toml")]) and named[0] in (COMMANDS, str(files[0])):
+    if (files := [Path(word) for word in named[:2] if word and word.endswith(".toml")]) and named[0] in (
+        COMMANDS,
+        str(files[0]),
+    ):
         toml = read(files[0], arguments.parser)
         arguments, rest = top.parse_known_args([words[0], *toml.words, *words[1:]])
         arguments.benchmark, arguments.configs = toml.settings.pop("benchmark", COMMANDS), named[len(named[:2]) :]
@@ -90,7 +93,9 @@ def read(path: Path, parser: ArgumentParser) -> RaceToml:
         elif isinstance(side, dict) and isinstance(command := side.get("command"), str):
             sides.append((str(side.get("label", command)), command, side.get("tuning")))
         else:
-            raise UsageError(f"{path}: a side is {side!r}, neither a config or command line nor a table with `command`.")
+            raise UsageError(
+                f"{path}: a side is {side!r}, neither a config or command line nor a table with `command`."
+            )
     for name, value in values.items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
