@@ -26,7 +26,7 @@ SWEEPS: Final = {
     "cifar10_methods_ablation": "airbench's recipe on CIFAR-10, schedules of 3 (x0.75), 4 (x1) and 6 epochs (x1.5)",
     "bert_ablation": "a small BERT on Python's help topics, 400 (x0.5) and 800 steps (x1)",
 }
-"""Folders of results/ whose tradeoff.json `timedrun tradeoff --json` wrote."""
+"""Folders of results/ whose tradeoff.json `timedrun compare --json` wrote."""
 
 
 def costs(name: str) -> Iterator[tuple[str, str]]:

@@ -30,7 +30,7 @@ from timedrun.storage.benchmark_folders import (
     put_shipped_first,
 )
 
-if TYPE_CHECKING:  # `timedrun list` does not wait for torch
+if TYPE_CHECKING:  # `timedrun show` does not wait for torch
     from timedrun.config import RunConfig
 
 UNUSED: Final[dict[str, Any]] = {"micro_batch": 0, "precision": "fp32", "compile": False, "methods": ()}

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from importlib.util import find_spec
@@ -16,20 +16,49 @@ from typing import Final
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError, describe, in_benchmark
 from mlevents.terminal_escape import printable, printable_lines
+from timedrun.commands import known_race, race_toml
 from timedrun.commands.parser import near_options, parser
 from timedrun.distributed import launch_env, parent_death_signal
 from timedrun.evidence.warm_parent import WarmParent
 
-TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "tune", "sweep", "profile", "auto")
+TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "tune", "profile", "auto")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
+IN_TOML: Final = "{} in a file of TOML with the race (`timedrun race --help`)"
+VARIABLE: Final = "torchrun's variable {}"
 REPLACED: Final = {
     "--with": "CONFIG+METHOD, such as 'baseline+ema(half_life=40)'",
     "--without": "CONFIG-METHOD, such as methods-blurpool",
     "--only": "CONFIG+METHOD on a config that has no others, such as baseline+blurpool+label_smoothing",
-    "auto --epochs": "--budget N",
     "--launcher": "--ranks N on each node; the variables of srun, mpirun and torchrun are read (or `unset RANK`)",
+    "--nodes": VARIABLE.format("PET_NNODES"),
+    "--node-rank": VARIABLE.format("PET_NODE_RANK"),
+    "--master": VARIABLE.format("PET_MASTER_ADDR, and PET_MASTER_PORT"),
+    "--restarts": VARIABLE.format("PET_MAX_RESTARTS"),
+    "--emulated-precision": "--emulation allow, a setting of the config",
+    "--prices": "--price FILE, which ends in .toml",
+    "--number": "--results FOLDER/result_N.txt",
+    "--label": "the variable TIMEDRUN_LABEL",
+    "auto --epochs": "--budget N",
     "score --csv": "--json, which has the same values",
+    "compare --unpaired": "--no-paired",
+    "prepare --merges": "--vocabulary encoder.json, with vocab.bpe beside it",
+    "package --submitter": "the organization of the runs: --submission.organization NAME of `timedrun run`",
+    "race --base": "BASE CONFIG --ablate: the first of two configs is extended",
+    "profile --positions": "--steps, which are measured at 5 positions of the schedule",
+    "profile --skip": "nothing: the batches that the loader prefetches are left out",
+    **dict.fromkeys(("race --report", "tune --report"), "--resume FOLDER, or `timedrun report FOLDER` while it runs"),
+    **{
+        f"{verb} --{name}": IN_TOML.format(name.replace("-", "_"))
+        for verb in ("race", "tune")
+        for name in ("metric", "reported", "log", "seed-variable", "stop-at-target", "share", "repo", "split")
+        + ("unpaired-seeds", "baseline-ratios", "checkpoint-minutes")
+    },
+    **{
+        f"referee --{name}": f"{name.replace('-', '_')} in a file of TOML, as --limits FILE"
+        for name in ("prepare-seconds", "answer-seconds", "late-seconds", "processes", "rows", "tolerance", "margin")
+        + ("scratch",)
+    },
 }
 """What is given in place of an option that is gone, of all verbs or of one."""
 
@@ -39,10 +68,10 @@ SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile", "auto"
 TRAINER: Final = ("torch", "tyro")
 """Packages of the extra `train`, which those who judge logs do without."""
 
-FORK_RUNS: Final = ("race", "tune", "sweep")
+RACES: Final = ("race", "tune")
 """Verbs whose runs are forked from a `WarmParent`, which imports torch at the same time as the verb."""
 
-PREPARE_LONG: Final = ("run", "race", "tune", "sweep", "preflight", "reproduce", "profile", "auto")
+PREPARE_LONG: Final = ("run", "race", "tune", "preflight", "reproduce", "profile", "auto")
 """Verbs that name the stages before their first output, even where standard error is not a terminal."""
 
 
@@ -59,10 +88,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         top.print_help(sys.stderr)
         return int(ExitCode.USAGE)
-    if words[1:2] == ["command"] and words[0] in ("race", "run", "sweep", "tune"):
-        return called(words[0], lambda: race_of_commands(words[0], words[2:]))
+    return called(words[0], lambda: call(top, words))
+
+
+def call(top: ArgumentParser, words: Sequence[str]) -> int:
+    """Parse a command line, call its verb and return the exit code."""
+    if words[:2] == ["run", "command"]:
+        top.error("`timedrun run command` ended: `timedrun race command COMMAND` runs a single one, too")
     helps = {"-h", "--help"} & {*words[3:]}
-    if helps and words[0] in SHOW_SETTINGS and not any(word.startswith("-") for word in words[1:3]):
+    if words[0] in RACES:
+        arguments, rest = race_toml.parsed(top, words)
+    elif helps and words[0] in SHOW_SETTINGS and not any(word.startswith("-") for word in words[1:3]):
         arguments, rest = top.parse_known_args([word for word in words if word not in helps])
         rest.append("--help")  # of the settings, printed by tyro
     else:
@@ -71,46 +107,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     for word in (option.partition("=")[0] for option in rest):
         if instead := REPLACED.get(word) or REPLACED.get(f"{verb} {word}"):
             top.error(f"there is no option {word}: give {instead}")
-    if rest and verb not in TAKE_OVERRIDES:
+    arguments.of_commands = of_commands = verb in RACES and known_race.is_of_commands(vars(arguments))
+    if rest and (of_commands or verb not in TAKE_OVERRIDES):
         top.error(f"unrecognized arguments: {' '.join(rest)}. {' '.join(near_options(verb, rest))}".rstrip())
-
-    if "configs" in arguments:  # those after an option, which argparse does not take
+    if verb == "profile":  # configs after an option, which argparse does not take
         first = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
         arguments.configs, rest = [*arguments.configs, *rest[:first]], rest[first:]
 
-    def call() -> int:
+    if not of_commands:
         given = [getattr(arguments, name, None) for name in ("config", "answers")] + getattr(arguments, "configs", [])
         for text in map(str, given):
             files = [text[: match.end()] for match in re.finditer(r"\.json(?=[+-]|$)", text)]
-            if files and not any(map(os.path.exists, files)):
+            if files and not any(map(os.path.exists, files)) and verb != "doctor":
                 raise UsageError(f"{files[0]} does not exist; nothing was done.")  # before torch is imported
         announce(verb, arguments)
-        if verb == "run":
-            from timedrun.distributed.process_times import CpuReading  # here, since to judge needs no psutil
+    if verb == "run":
+        from timedrun.distributed.process_times import CpuReading  # here, since to judge needs no psutil
 
-            arguments.began = CpuReading.now()
-        others = ("report", "dry_run", "restarts")  # without runs, or with a launcher
-        forks = verb in FORK_RUNS and arguments.ranks == 1 and not any(getattr(arguments, name, 0) for name in others)
-        with closing(WarmParent()) if forks and all(map(find_spec, TRAINER)) else nullcontext() as arguments.parent:
-            function = getattr(importlib.import_module(f"timedrun.commands.{verb}"), verb)
-            if verb not in PREPARE_LONG:
-                stdio.stage("")
-            extra = (rest, words) if verb == "run" else (rest,) if verb in TAKE_OVERRIDES else ()
-            try:
-                return int(function(arguments, *extra))
-            except SystemExit as ended:  # of tyro, which knows the config's settings and not the verb's options
-                for sentence in near_options(verb, getattr(ended, "__notes__", ()) if ended.code else ()):
-                    stdio.message(f"timedrun {verb}: {sentence}")
-                raise
-
-    return called(verb, call)
-
-
-def race_of_commands(verb: str, words: Sequence[str]) -> int:
-    """Race, run, sweep or tune commands, which needs no torch."""
-    from timedrun.commands.command_race import command_race
-
-    return int(command_race(verb, words))
+        arguments.began = CpuReading.now()
+    forks = verb in RACES and not of_commands and known_race.forks_runs(vars(arguments))
+    with closing(WarmParent()) if forks and all(map(find_spec, TRAINER)) else nullcontext() as arguments.parent:
+        function = getattr(importlib.import_module(f"timedrun.commands.{verb}"), verb)
+        if of_commands or verb not in PREPARE_LONG:
+            stdio.stage("")
+        extra = (rest, words) if verb == "run" else (rest,) if verb in TAKE_OVERRIDES else ()
+        try:
+            return int(function(arguments, *extra))
+        except SystemExit as ended:  # of tyro, which knows the config's settings and not the verb's options
+            for sentence in near_options(verb, getattr(ended, "__notes__", ()) if ended.code else ()):
+                stdio.message(f"timedrun {verb}: {sentence}")
+            raise
 
 
 def called(verb: str, function: Callable[[], int]) -> int:
@@ -147,8 +173,9 @@ def without_trainer(error: BaseException) -> tuple[ExitCode, str] | None:
 
 def announce(verb: str, arguments: Namespace) -> None:
     """Show that torch is being imported, which takes a second or many, if `verb` needs it; once a run, not a rank."""
-    again = (verb != "reproduce" or arguments.run) and find_spec("torch")
+    lists = verb == "show" and not arguments.config
+    again = (verb != "reproduce" or arguments.run) and not lists and find_spec("torch")
     ranks = (os.environ.get(names[0], "0") for names in launch_env.TASKS)
-    if again and verb in (*PREPARE_LONG, "show", "prepare", "system", "doctor", "package") and set(ranks) == {"0"}:
-        name = getattr(arguments, "label", None) or f"timedrun {verb}"
+    if again and verb in (*PREPARE_LONG, "show", "prepare", "doctor", "package") and set(ranks) == {"0"}:
+        name = (os.environ.get(launch_env.LABEL) if verb == "run" else "") or f"timedrun {verb}"
         stdio.stage(f"{name}: preparing: importing torch", terminal_only=verb not in PREPARE_LONG)

@@ -61,6 +61,8 @@ class RunConfig:
     """At most this many samples in one forward pass of a rank; 0: the whole local batch."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    emulation: Literal["refuse", "allow"] = field(default="refuse", metadata=LATER)
+    """On a CPU without instructions for `precision`, where a step takes 10 to 90 times as long as in fp32."""
     tf32: bool = True
     """CUDA: TF32 for float32 matrix products and convolutions; without effect on what autocast runs in 16 bits."""
     cudnn_benchmark: bool = False

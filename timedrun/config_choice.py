@@ -210,7 +210,7 @@ def config_in(benchmark: Benchmark, values: dict[str, Any], source: str = "the c
 
 def without_places(argv: list[str]) -> list[str]:
     """Return the command line without the options that name paths and addresses of this machine, for publication."""
-    private = ("--results", "--data-folder", "--master", "--node-rank")
+    private = ("--results", "--data-folder")
     kept: list[str] = []
     words = iter(argv)
     for word in words:

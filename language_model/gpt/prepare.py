@@ -34,6 +34,7 @@ from language_model.text import topics_store
 from language_model.text.corpus import Corpora, Corpus, Document
 
 VALIDATION_FRACTION = 0.1
+MERGES = ("vocab.bpe", "merges.txt")
 DOCUMENTS = 256
 """Documents that are encoded together."""
 
@@ -47,16 +48,14 @@ def prepare(
     text: Sequence[Path] = (),
     evaluation_text: Sequence[Path] = (),
     vocabulary: Path | None = None,
-    merges: Path | None = None,
 ) -> dict[str, Any]:
     """Build a token store in `folder` from `text`, the last tenth of which is for validation; without text, check the
     existing store, with `decode` every byte of it, or, for the dataset topics, build it from Python's own help topics.
 
-    Tokens are characters, or GPT-2's byte pairs if `vocabulary` and `merges` are given. One process does the work,
-    whatever `workers` is. With `data.format` shards the documents of `text`, and of `evaluation_text` for validation,
-    become shards with the first `model.vocabulary` of GPT-2's byte pairs. Raises DataError if text or store cannot be
-    used; UsageError for no folder, only one of the two files, files without text, and an encoding that shards cannot
-    have.
+    Tokens are characters, or GPT-2's byte pairs if `vocabulary` is encoder.json, with vocab.bpe beside it. One process
+    does the work, whatever `workers` is. With `data.format` shards the documents of `text`, and of `evaluation_text`
+    for validation, become shards with the first `model.vocabulary` of GPT-2's byte pairs. Raises DataError if text or
+    store cannot be used; UsageError for no folder, a vocabulary without text, and an encoding that shards cannot have.
     """
     # What cannot be prepared is refused before a file is read.
     sharded = config.data.format == "shards"
@@ -67,17 +66,17 @@ def prepare(
     # Shards or a token store of the given text, the help topics, or a check of what is there.
     if text and sharded:
         size = config.model.vocabulary
-        if vocabulary is None or merges is None or size <= BYTES:
+        if vocabulary is None or size <= BYTES:
             raise UsageError(
-                "shards need GPT-2's encoder.json (--vocabulary), its vocab.bpe (--merges) and a --model.vocabulary"
+                "shards need GPT-2's encoder.json (--vocabulary, with vocab.bpe beside it) and a --model.vocabulary"
                 f" above {BYTES}; nothing was prepared."
             )
-        files = {"encoder": vocabulary, "merges": merges}
+        files = {"encoder": vocabulary, "merges": merges_beside(vocabulary)}
         prepare_shards(text, evaluation_text, folder, name=config.dataset, **files, vocabulary=size)
     elif text:
-        prepare_tokens(text, folder, encoder=vocabulary, merges=merges)
-    elif vocabulary or merges:
-        raise UsageError("--vocabulary and --merges need --text; nothing was prepared.")
+        prepare_tokens(text, folder, encoder=vocabulary, merges=vocabulary and merges_beside(vocabulary))
+    elif vocabulary:
+        raise UsageError("--vocabulary needs --text; nothing was prepared.")
     elif config.dataset == "topics" and not (folder / MANIFEST).exists():
         topics = "\n".join(sentence for sentences in topics_store.documents().values() for sentence in sentences)
         with tempfile.TemporaryDirectory(prefix="timedrun-") as temporary:
@@ -88,6 +87,11 @@ def prepare(
         open_store(folder).verify()
     known = {"store": str(folder), **asdict(facts(folder, config.model.context, config.data))}
     return known | ({"notes": found} if (found := data_notes(config, folder, whole=True)) else {})
+
+
+def merges_beside(encoder: Path) -> Path:
+    """Return the file of merges that belongs to `encoder`: vocab.bpe as OpenAI names it, merges.txt as Hugging Face."""
+    return next((file for file in map(encoder.with_name, MERGES) if file.exists()), encoder.with_name(MERGES[0]))
 
 
 def prepare_tokens(

@@ -109,12 +109,11 @@ def reachable(room: str, rooms: Mapping[str, set[str]]) -> set[str]:
 
 def verbs_and_options() -> tuple[int, int]:
     """Return the number of verbs of the command line and of their options, each verb's own counted."""
-    from timedrun.commands.command_options import VERBS, command_parser
     from timedrun.commands.parser import parser
 
     (verbs,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
     ignored = {"-h", "--help", "--json"}
-    parsers = [*verbs.choices.values(), *map(command_parser, VERBS)]
+    parsers = verbs.choices.values()
     named = [{*action.option_strings} for verb in parsers for action in verb._actions if action.option_strings]
     options = [names for names in named if not ignored & names]
     return len(verbs.choices), len(options)

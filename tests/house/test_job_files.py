@@ -19,8 +19,7 @@ def parsed(script: str, words: list[str], environment: dict[str, str]) -> tuple[
     assert (SCRIPTS.parent / script).stat().st_mode & 0o111
     arguments, rest = cli.parser().parse_known_args(["run", *words])
     assert rest == []
-    given = (arguments.ranks, arguments.nodes, arguments.node_rank, arguments.master)
-    return arguments, LaunchEnv.detect(*given, environment=environment)
+    return arguments, LaunchEnv.detect(arguments.ranks, environment)
 
 
 def test_the_sbatch_files_tasks_are_nodes_of_the_run_that_its_command_starts():
@@ -45,12 +44,15 @@ def test_the_pods_of_the_kubernetes_job_are_the_restricted_nodes_of_one_run_that
     name, spec, pod = job["metadata"]["name"], job["spec"], job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     script, *words = container["args"]
-    arguments, env = parsed(script, [word.replace("$(JOB_COMPLETION_INDEX)", "1") for word in words], {})
+    variables = {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    assert variables.pop("PET_NODE_RANK") == {"fieldRef": {"fieldPath": index}}
+    arguments, env = parsed(script, words, variables | {"PET_NODE_RANK": "1", "JOB_COMPLETION_INDEX": "1"})
     (port,) = service["spec"]["ports"]
-    assert arguments.master == f"{name}-0.{service['metadata']['name']}:{port['port']}"
+    assert (env.master, env.port) == (f"{name}-0.{service['metadata']['name']}", port["port"])
     assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": name}
     assert service["spec"]["clusterIP"] == "None" and pod["subdomain"] == service["metadata"]["name"]
-    nodes = dict.fromkeys(("completions", "parallelism"), arguments.nodes)
+    nodes = dict.fromkeys(("completions", "parallelism"), env.nodes)
     assert spec == spec | nodes | {"completionMode": "Indexed", "backoffLimit": 0}
     assert arguments.ranks == container["resources"]["limits"]["nvidia.com/gpu"]
     assert (env.rank, env.world_size) == (arguments.ranks, 2 * arguments.ranks)
@@ -59,11 +61,10 @@ def test_the_pods_of_the_kubernetes_job_are_the_restricted_nodes_of_one_run_that
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     assert pod == pod | {"automountServiceAccountToken": False, "shareProcessNamespace": True, "restartPolicy": "Never"}
-    digest = {"name": "TIMEDRUN_IMAGE_DIGEST", "value": container["image"].partition("@")[2]}
-    assert container["env"] == [digest] and re.fullmatch("sha256:.{64}", digest["value"])
+    digest = variables["TIMEDRUN_IMAGE_DIGEST"]
+    assert digest == container["image"].partition("@")[2] and re.fullmatch("sha256:.{64}", digest)
     assert {*container["resources"]["requests"]} == {"cpu", "memory"}
     assert all({"emptyDir", "persistentVolumeClaim"} & {*volume} for volume in pod["volumes"])
-    assert words.count("--node-rank=$(JOB_COMPLETION_INDEX)") == 1
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
     assert {*mounts} == {str(arguments.data_folder), arguments.results, "/dev/shm"} and len(mounts) == len(volumes)

@@ -10,7 +10,7 @@ MODULES = (
     *("timedrun.racing.conduct", "timedrun.racing.command_race", "timedrun.racing.child_run"),
     *("timedrun.evidence.race_package", "timedrun.submission.packaging.package"),
 )
-WORDS = ("--help", "run --help", "race --help", "sweep command --help", "list", "list methods", "completion bash")
+WORDS = ("--help", "run --help", "race --help", "show", "show methods", "doctor --completion bash")
 
 
 def loaded_after(*statements: str) -> str:

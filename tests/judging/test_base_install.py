@@ -71,13 +71,13 @@ def test_verbs_that_judge_work_without_torch(timedrun, make_set, published_sampl
         (1, "check", fast / "result_0.txt"),  # not the digest of its config
         (0, "score", slow, fast),
         (0, "compare", slow, fast),
-        (0, "tradeoff", slow, fast),
-        (0, "plot", slow, fast, "--out", tmp_path / "plot.png"),
+        (0, "compare", slow, fast, "--quality", "0.5"),
+        (0, "report", slow, fast, "--figure", tmp_path / "plot.png"),
         (0, "explore", tmp_path / "sets", "--out", tmp_path / "explore.html"),
         (1, "report", fast),
-        (0, "export", fast, "--csv", tmp_path / "values.csv"),
+        (0, "report", fast, "--csv", tmp_path / "values.csv"),
         (0, "reproduce", fast),
-        (1, "audit", published_sample["v2.0"].parent),  # of two sets only, whose round has more
+        (1, "check", published_sample["v2.0"].parent, "--audit"),  # of two sets only, whose round has more
     ):
         done = run(timedrun, *words, folder=tmp_path)
         said = [line for line in done.stderr.splitlines() if not line.startswith(f"timedrun {words[0]}: ")]  # stages
@@ -91,20 +91,20 @@ def test_commands_are_raced_reported_and_packaged_without_torch(timedrun, tmp_pa
     for code, line in (
         (0, "doctor"),
         (0, f"race command 'sh 0.04.sh' 'sh 0.02.sh' {read} --runs 3 --results race"),
-        (0, "race command --report race"),
-        (0, f"run command 'sh 0.04.sh' {read} --results run"),
-        (0, f"sweep command 'sh {{budget}}.sh' --budgets 0.02,0.04 {read} --results sweep"),
-        (2, f"tune command 'sh {{a:0.02..0.04}}.sh' 'sh {{a:0.01..0.02}}.sh' {read} --minutes 0.01 --split s"),
+        (0, "race command --resume race"),
+        (0, f"race command 'sh 0.04.sh' {read} --results run"),
+        (0, f"race command 'sh {{budget}}.sh' --budgets 0.02,0.04 {read} --results sweep"),
+        (2, f"tune command 'sh {{a:0.02..0.04}}.sh' 'sh {{a:0.01..0.02}}.sh' {read} --minutes 0.01"),
         (0, "report race"),
         (0, "check race"),
         (0, "score race/a"),
         (0, "compare race 'sh 0.04.sh' 'sh 0.02.sh'"),
-        (0, "plot race/a race/b --out race.png"),
+        (0, "report race/a race/b --figure race.png"),
         (0, "package race/a race/b --out package"),
         (0, "reproduce package --run --commands ."),
-        (0, "forecast resnet --batch-size 4096"),
+        (0, "score --forecast resnet --batch-size 4096"),
         (2, "run image_classification missing.json+ema"),
-        (0, "list"),
+        (0, "show"),
         (0, "new benchmark mine"),
     ):
         words = shlex.split(line)
@@ -114,7 +114,7 @@ def test_commands_are_raced_reported_and_packaged_without_torch(timedrun, tmp_pa
         assert words[0] != "tune" or done.stderr.endswith("is not installed: pip install 'timedrun[tune]'.\n")
 
 
-@pytest.mark.parametrize("words", [["run", "image_classification", "methods"], ["system"]])
+@pytest.mark.parametrize("words", [["run", "image_classification", "methods"], ["doctor", "--system"]])
 def test_a_verb_that_trains_names_the_extra(timedrun, tmp_path, words):
     done = run(timedrun, *words, folder=tmp_path)
     assert done.returncode == 2 and done.stderr.endswith("pip install 'timedrun[train]'.\n"), done.stderr

@@ -90,7 +90,7 @@ def test_a_result_run_again_imports_no_benchmark_of_the_working_directory(tmp_pa
     monkeypatch.chdir(tmp_path)
     why, _ = repeated(tmp_path)
     assert f"set PYTHONPATH={tmp_path}" in why
-    assert main(["list"]) == 0
+    assert main(["show"]) == 0
     assert not mark.exists()
 
 

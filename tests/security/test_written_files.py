@@ -202,9 +202,7 @@ def test_environment_and_description_name_versions_and_no_places_passwords_hosts
     assert not {word for word in _private(installed) if word in environment or word in description}
 
 
-@pytest.mark.parametrize(
-    "option", ["--results", "--data-folder", "--master", "--node-rank"], ids=lambda option: option[2:]
-)
+@pytest.mark.parametrize("option", ["--results", "--data-folder"])
 @pytest.mark.parametrize("joined", [False, True])
 def test_the_recorded_command_holds_no_place_and_no_host(option, joined):
     given = [f"{option}=/home/somebody"] if joined else [option, "/home/somebody"]

@@ -53,8 +53,8 @@ def test_the_bare_command_prints_all_verbs_by_purpose_six_of_them_first_and_fail
         assert f"\n{group.lower()}:\n" in errors
         assert all(f"\n  {verb} " in errors for verb in verbs)
     assert list(next(iter(VERBS.values()))) == ["run", "race", "check", "report", "show", "doctor"]
-    assert "\n  use run if you time one config, race if" in errors
-    out = printed("sweep", "--help")
+    assert "\n  use run if you time one config, race for" in errors
+    out = printed("race", "--help")
     assert "use run if" in out and "use report if" not in out
 
 
@@ -66,9 +66,9 @@ def test_the_bare_command_prints_all_verbs_by_purpose_six_of_them_first_and_fail
         ("check --oficial x", "Did you mean --official?"),
         ("run image_classification baseline --result x", "Did you mean --results?"),
         ("race image_classification baseline --runz=3", "Did you mean --runs?"),
-        ("list fneweb", "Did you mean language_model.fineweb?"),
-        ("list gtp", "Did you mean language_model.gpt?"),
-        ("list resnet", "Did you mean image_classification?"),
+        ("show fneweb", "Did you mean language_model.fineweb?"),
+        ("show gtp", "Did you mean language_model.gpt?"),
+        ("show resnet", "Did you mean image_classification?"),
         ("run image_clasification baseline", "Did you mean image_classification"),
         (f"{RUN} --optimizer.peek-lr 1", "--optimizer.peak-lr"),
         ("auto image_classification --epochs=3", "there is no option --epochs: give --budget N"),
@@ -138,22 +138,22 @@ def test_several_runs_have_their_own_seeds_and_a_failed_one_does_not_lose_the_ot
 def test_a_failed_run_of_several_is_reported_and_the_worst_exit_code_returned(tmp_path, monkeypatch, printed, refused):
     codes, seen = [3, 4, 0], list[list[str]]()
 
-    def child(command: list[str]) -> tuple[int, str, bool]:
+    def child(command: list[str], label: str) -> tuple[int, str, bool]:
         seen.append(command)
         return codes[len(seen) - 1], "", False
 
     monkeypatch.setattr("timedrun.evidence.run_series.run_child", child)
     command = ["run", *SMOKE, "--results", str(tmp_path / "set"), "--runs", "3"]
     assert printed(*command, code=4).count("before it opened a log") == 3
-    assert all(one[one.index("run") : -7] == [*command, "--results", str(tmp_path / "set")] for one in seen)
-    for more in (["--seed", "3"], ["--number", "1"], ["--resume"]):
-        assert "leave out --resume, --number, --seed" in refused(*command, *more)
+    assert all(one[one.index("run") : -6] == command for one in seen)
+    for more in (["--seed", "3"], ["--results", str(tmp_path / "result_1.txt")], ["--resume"]):
+        assert "leave out --resume, the result's number and --seed" in refused(*command, *more)
     assert len(seen) == 3
 
 
 @pytest.mark.parametrize(("ended", "code"), [(0, 143), (3, 143), (75, 75)])
 def test_a_signal_between_two_of_several_runs_ends_them_with_its_code(ended, code, tmp_path, monkeypatch, printed):
-    def child(command: list[str]) -> tuple[int, str, int]:
+    def child(command: list[str], label: str) -> tuple[int, str, int]:
         os.kill(os.getpid(), signal.SIGTERM)
         return ended, "", signal.SIGTERM if ended == 75 else 0
 
@@ -183,8 +183,8 @@ def test_sigterm_to_the_first_process_of_a_container_ends_it_before_torch_is_imp
 
 def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path, refused):
     (tmp_path / "result_3.txt").write_text("precious")
-    words = (*SMOKE, "--global-batch", 63, "--ranks", 2, "--evaluation.target", 76, "--number", 3)
-    errors = refused("run", *words, "--results", tmp_path, code=1)
+    words = (*SMOKE, "--global-batch", 63, "--ranks", 2, "--evaluation.target", 76)
+    errors = refused("run", *words, "--results", tmp_path / "result_3.txt", code=1)
     assert "63 is not divisible by 2 ranks; use --ranks 1 or --global-batch 64" in errors
     assert "not a percentage" in errors and "result_3.txt exists" in errors
     assert (tmp_path / "result_3.txt").read_text() == "precious"
@@ -197,8 +197,8 @@ def test_a_setting_beside_a_mistake_is_not_called_unknown(refused):
     assert errors.count("has no option") == 1 and "has no option --ranksz. Did you mean --ranks?" in errors
 
 
-def test_list_and_show_print_json(told):
-    ours = next(row for row in told("list") if row["benchmark"] == "image_classification")
+def test_show_prints_json(told):
+    ours = next(row for row in told("show") if row["benchmark"] == "image_classification")
     for data in ("digits", "cifar10", "imagenet"):
         assert {f"{data}_baseline", f"{data}_methods"} <= set(ours["configs"])
     assert told("show", "image_classification", "methods", "--data", "imagenet")["optimizer"]["peak_lr"] == 2.048

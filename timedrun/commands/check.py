@@ -1,4 +1,4 @@
-"""`timedrun check`: the strict verdict and MLCommons' own on logs, result sets and packages."""
+"""`timedrun check`: the strict verdict and MLCommons' own on logs, result sets, packages and rounds."""
 
 import argparse
 import json
@@ -15,6 +15,7 @@ from judging.ground.errors import ExitCode, UsageError
 from judging.ground.log_archives import unpacked
 from judging.ground.result_files import compressed
 from mlevents.record import result_files
+from timedrun.commands.audit import audit
 
 LISTED: Final = 15
 """Results whose findings are listed one by one; those of more, or of several sets, are grouped."""
@@ -31,6 +32,8 @@ def _renamed(result: CheckResult, archives: Mapping[Path, Path]) -> CheckResult:
 
 def check(arguments: argparse.Namespace) -> ExitCode:
     """Print verdicts and findings; exit code 1 if anything failed or a requested checker could not run."""
+    if arguments.audit is not None:
+        return audit(arguments)
     paths = [Path(path) for path in arguments.paths]
     with unpacked(paths, below=False) as content:
         for folder, archive in content.archives.items():

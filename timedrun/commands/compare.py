@@ -1,4 +1,4 @@
-"""`timedrun compare`: the speed-up of one result set over another, with its interval."""
+"""`timedrun compare`: the speed-up of one result set over another, with its interval, or curves of several."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from judging.comparison.compare import ALLOWABLE, attempts_of, compare_sets, pai
 from judging.comparison.speedup_ratio import NotComparable
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
-from judging.ground.race_labels import raced_together, side_at
+from judging.ground.race_labels import RACE_FILE, raced_together, side_at
 from judging.pages.comparison_table import report
 from judging.pages.score_table import NOTICE
 from judging.scoring.cost import cost, prices_of
@@ -20,22 +20,24 @@ from judging.scoring.interval import as_values
 from judging.scoring.power import shared_energy
 from judging.scoring.run_set import only_set
 from mlevents.run_status import reached
+from timedrun.commands.curves import compare_curves
+from timedrun.racing.race_file import planned
 
 
 def compare(arguments: argparse.Namespace) -> ExitCode:
-    """Print the ratio of two sets' times; exit code 1 if they are not comparable."""
+    """Print the ratio of two sets' times, or the gains between curves; exit code 1 if they are not comparable."""
+    if has_curves(arguments):
+        return compare_curves(arguments)
     if strange := sorted(set(arguments.allow) - set(ALLOWABLE)):
         raise UsageError(f"--allow takes {', '.join(ALLOWABLE)}, not {', '.join(strange)}.")
     stdio.stage("timedrun compare: reading both sets")
-    if len(arguments.sets) not in (2, 3):
-        raise UsageError(f"compare takes two sets, or a race and two of its sides, not {len(arguments.sets)} paths.")
-    *race, first, second = arguments.sets
+    *race, first, second = arguments.paths
     sets = [only_set(side_at(Path(race[0]), name) if race else Path(name)) for name in (first, second)]
     if len({frozenset(os.path.realpath(run.path) for run in runs) for runs in sets}) == 1:
         raise UsageError(f"{first} and {second} are the same set, {sets[0][0].path.parent}; nothing was compared.")
     paired, notes, attempts = arguments.paired, list[str](), [attempts_of(runs) for runs in sets]
     if paired is None and (paired := raced_together(*(runs[0].path.parent for runs in sets))):
-        notes.append("paired by run number, as sides of one race (--unpaired compares them without pairs)")
+        notes.append("paired by run number, as sides of one race (--no-paired compares them without pairs)")
         pairs = pairs_of(*sets)
         alone = zip([len(runs) - len(pairs[0]) for runs in sets], ("first", "second"), strict=True)
         if left_out := [f"{count} of the {name} set" for count, name in alone if count]:
@@ -52,7 +54,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     if len(arguments.price) > 2:
         raise UsageError("--price takes one price for both sets, or one of each set.")
     ratio = replace(ratio, notes=(*ratio.notes, *notes))
-    prices, times = prices_of(arguments.price, arguments.prices), (ratio.minutes_slow, ratio.minutes_fast)
+    prices, times = prices_of(arguments.price), (ratio.minutes_slow, ratio.minutes_fast)
     priced = zip(sets, times, prices * (3 - len(prices)), strict=False)
     costs = [cost(runs[0].path, minutes, price) for runs, minutes, price in priced]
     successful = [[run for run in runs if reached(run)] for runs in sets]
@@ -65,3 +67,14 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     lines = report(ratio, stdio.terminal_columns(sys.stdout), costs, what, joules)
     stdio.report("\n".join(lines), header | as_values(ratio) | shown, as_json=arguments.json)
     return ExitCode.OK
+
+
+def has_curves(arguments: argparse.Namespace) -> bool:
+    """Return True for curves: an option asks for them, a path is a sweep, or there are not two sets."""
+    options = ("baseline", "profile", "quality", "budget", "out")
+    if any(getattr(arguments, name) not in (None, []) for name in options):
+        return True
+    paths = [Path(path) for path in arguments.paths]
+    if len(paths) == 3 and (paths[0] / RACE_FILE).is_file():
+        return False
+    return len(paths) != 2 or any((race := planned(path)) is not None and race.budgets for path in paths)

@@ -1,4 +1,4 @@
-"""`timedrun completion`: the script that completes verbs, options and names in a shell."""
+"""Script that completes verbs, options and names in a shell: `timedrun doctor --completion`."""
 
 import argparse
 from contextlib import suppress
@@ -13,10 +13,15 @@ from timedrun.storage import method_cards
 from timedrun.storage.benchmark_folders import config_docstrings, nearby, spec_texts
 
 COMPLETED: Final = {
-    "benchmark": shtab.cmd("timedrun completion benchmarks 2>/dev/null"),
+    **dict.fromkeys(
+        ("benchmark", "BENCHMARK|command|FILE"), shtab.cmd("timedrun doctor --completion benchmarks 2>/dev/null")
+    ),
     # Of the benchmarks on the line, which only bash gives.
-    **dict.fromkeys(("config", "CONFIG"), shtab.cmd("timedrun completion configs -- ${COMP_WORDS[@]:2} 2>/dev/null")),
-    **dict.fromkeys(("PATH", "FILE", "RESULTS", "FIRST", "SECOND", "ROUND", "FOLDER", "BENCHMARK|PATH"), shtab.FILE),
+    **dict.fromkeys(
+        ("config", "CONFIG", "SIDE"),
+        shtab.cmd("timedrun doctor --completion configs -- ${COMP_WORDS[@]:2} 2>/dev/null"),
+    ),
+    **dict.fromkeys(("PATH", "FILE", "RESULTS", "PUBLISHED", "FOLDER"), shtab.FILE),
 }
 """How arguments are completed, by their names or metavariables."""
 
@@ -24,15 +29,16 @@ COMPLETED: Final = {
 def completion(arguments: argparse.Namespace) -> ExitCode:
     """Print the script of a shell, or the names that the script requests."""
     known = nearby()
-    if arguments.what == "benchmarks":
+    what = arguments.completion
+    if what == "benchmarks":
         print("\n".join(known))
     elif set(method_cards.WORDS).intersection(arguments.words[:1]):  # later, "methods" is a config
         print("\n".join(method_cards.cards()))
-    elif arguments.what == "configs":
+    elif what == "configs":
         words = arguments.words
         named = [name for name in known if any(f".{name}".endswith(f".{word}") for word in words)]
         for name in named or known:
-            with suppress(OSError, ValueError, SyntaxError):  # `timedrun list` reports it
+            with suppress(OSError, ValueError, SyntaxError):  # `timedrun show` reports it
                 configs = config_docstrings(name, known[name])
                 data = [second for first, second in pairwise(words) if first == "--data"]
                 start = f"{data[0] if data else spec_texts(name, known[name])['default_data']}_"
@@ -41,7 +47,7 @@ def completion(arguments: argparse.Namespace) -> ExitCode:
     else:
         top = parser(describe_verbs=True)
         _complete(top)
-        print(shtab.complete(top, arguments.what))
+        print(shtab.complete(top, what))
     return ExitCode.OK
 
 

@@ -1,17 +1,28 @@
-"""`timedrun doctor`: report what of this machine and installation a run can use, on one screen."""
+"""`timedrun doctor`: report what of this machine and installation a run can use, on one screen; or the system
+description of MLPerf, or a script that completes command lines."""
 
 import argparse
 import json
 
 import timedrun
 from judging.ground import stdio
-from judging.ground.errors import ExitCode
+from judging.ground.errors import ExitCode, UsageError
 from judging.pages.table import Table
 from timedrun.preflight.machine_report import machine_report
 
 
 def doctor(arguments: argparse.Namespace) -> ExitCode:
     """Print the facts and warnings; exit code 0 whatever they are."""
+    if arguments.completion:
+        from timedrun.commands.completion import completion
+
+        return completion(arguments)
+    if arguments.words or (arguments.answers and not arguments.system):
+        raise UsageError("doctor takes no words, and --answers with --system only; nothing was done.")
+    if arguments.system:
+        from timedrun.commands.system import system  # with torch
+
+        return system(arguments)
     facts, packages, warnings = machine_report(arguments.results)
     if arguments.json:
         print(json.dumps({"machine": facts, "packages": packages, "warnings": warnings}, indent=2))

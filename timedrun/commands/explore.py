@@ -21,7 +21,7 @@ from timedrun.racing.sweep_curves import curves_at
 
 def explore(arguments: argparse.Namespace) -> ExitCode:
     paths = [Path(name) for name in arguments.paths]
-    listed = prices_of([price for _, price in arguments.price], arguments.prices)
+    listed = prices_of([price for _, price in arguments.price])
     prices = [*zip([pattern for pattern, _ in arguments.price] or ["*"], listed, strict=False)]
     stdio.stage(f"timedrun explore: reading the logs of {', '.join(map(str, paths))}", terminal_only=False)
     sets = explored_sets(paths, prices, show_progress=not arguments.json)

@@ -1,4 +1,4 @@
-"""`timedrun forecast`: the probability that a set passes the check of reference convergence."""
+"""Forecast of the probability that a set passes the check of reference convergence: `timedrun score --forecast`."""
 
 import argparse
 import json
@@ -21,8 +21,9 @@ from mlevents.summary import RunSummary, summarize
 
 
 def forecast(arguments: argparse.Namespace) -> ExitCode:
+    """Print the forecast for runs as those of the given logs, or as the reference's of a benchmark."""
     require_ruleset(arguments.ruleset)
-    subjects, rules = arguments.subjects, ruleset(arguments.ruleset) if arguments.ruleset else None
+    subjects, rules = arguments.paths, ruleset(arguments.ruleset) if arguments.ruleset else None
     runs: list[RunSummary] = []
     benchmark = subjects[0]
     if len(subjects) > 1 or Path(benchmark).exists() or "/" in benchmark:

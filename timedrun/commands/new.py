@@ -63,7 +63,7 @@ def new(arguments: argparse.Namespace) -> ExitCode:
 def require_benchmark_name(name: str) -> None:
     """Raise UsageError if `name` stands for something else on the command line or in logs."""
     if name in (*method_cards.WORDS, "command"):
-        place = "`timedrun run` and `timedrun race`" if name == "command" else "`timedrun list` and `timedrun show`"
+        place = "`timedrun run` and `timedrun race`" if name == "command" else "`timedrun show`"
         raise UsageError(f"'{name}' is a word of {place}; choose another name.")
     for path in nearby():
         if path != name and path.rpartition(".")[2] == name:

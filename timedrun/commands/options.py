@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from judging.ground.cores import usable_cores
 from judging.ground.race_labels import resolved
 
 RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
-PRICE_HELP = 'US dollars per hour of the system, or "list" (list:TEXT: of offers with TEXT) for a dated list price'
+PRICE_HELP = "US dollars per hour of the system; `list` or FILE.toml: a dated list price (list:TEXT: of such offers)"
 
 
 def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str], float]:
@@ -37,14 +37,25 @@ def above_zero(text: str) -> float:
 
 
 def price(text: str) -> float | str:
-    """Parse US dollars per hour, or "list" or "list:TEXT" for list prices."""
-    return text if re.fullmatch("list(:.+)?", text) else at_least(0.001, float)(text)
+    """Parse US dollars per hour, or "list", "list:TEXT" or a file of list prices."""
+    try:
+        return text if re.fullmatch(r"(list|.+[.]toml)(:.+)?", text) else at_least(0.001, float)(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text} is no price: give US dollars per hour, `list` or a FILE.toml") from None
 
 
 def system_price(text: str) -> tuple[str, float | str]:
     """Parse [SYSTEM=]USD into a pattern of systems' names and their price."""
     pattern, _, usd = text.rpartition("=")
     return pattern or "*", price(usd)
+
+
+def budgets_of(text: str) -> list[str]:
+    """Parse budgets, as typed, in the order of their numbers."""
+    budgets = sorted(text.split(","), key=above_zero)
+    if len({*map(float, budgets)}) < len(budgets):
+        raise ArgumentTypeError(f"{text} has a budget twice")
+    return [budget.strip() for budget in budgets]
 
 
 def path(text: str) -> Path | None:
@@ -60,7 +71,7 @@ def ruleset(text: str) -> str:
 
 CONFIG_HELP = """
 configs:
-  CONFIG is the name of a config (`timedrun list`), or a JSON file as `timedrun
+  CONFIG is the name of a config (`timedrun show`), or a JSON file as `timedrun
   show --json` prints it. +METHOD, +METHOD(field=value,...) and
   -METHOD after it add, change and leave out methods; your own is module:Class
   (`timedrun new method NAME`).
@@ -82,8 +93,23 @@ examples:
 """
 
 
-def add_list(parser: ArgumentParser) -> None:
-    parser.add_argument("benchmark", nargs="?", help="list this benchmark only; `methods`: list the methods")
+RACE_HELP = """
+Overrides are for all configs (--optimizer.peak-lr 0.1) or for the first, second, ... alone (--a.optimizer.peak-lr 0.1).
+
+The clock of a command is timedrun's: from the start of the process (or a line with --start) until the first evaluation
+that reaches the target (or a line with --stop), as the lines arrive. Each run becomes an MLPerf log with its command,
+environment, source and the machine's load.
+
+  timedrun race image_classification baseline methods --runs 5
+  timedrun race image_classification baseline methods --ratios 0.5 1 2
+  timedrun race command 'python train.py' 'python train.py --lr 0.02' --quality 'val_loss:{}' --target 3.28 --lower
+  timedrun race command --at main --at my-branch --quality json:accuracy --target 0.94 -- python train.py
+  timedrun race command 'python train.py --steps {budget}' --budgets 100,200,400 --quality json:accuracy --target 0.94
+
+A file of TOML may hold the options and, as `sides`, a list of configs or command lines, or of {command, label}, and
+what is rare: metric, reported, log, seed_variable, stop_at_target, share, repo, split, unpaired_seeds,
+baseline_ratios, checkpoint_minutes.
+"""
 
 
 def add_new(parser: ArgumentParser) -> None:
@@ -93,20 +119,25 @@ def add_new(parser: ArgumentParser) -> None:
 
 
 def add_show(parser: ArgumentParser) -> None:
-    _add_config(parser, optional=True, described=True)
+    _add_config(parser, optional=True, described=True, listed=True)
+    parser.set_defaults(config=None)
     parser.description = (
-        f"{parser.description}; `timedrun show method NAME`: the card of a method, or of your module:Class"
+        "Show the settings of a config. Without one, list the configs of a benchmark; without a benchmark, all of them."
+        " `timedrun show methods` lists the methods, `timedrun show method NAME` shows the card of one, or of your"
+        " module:Class."
     )
     parser.add_argument("--diff", nargs=2, metavar="CONFIG", help="show only the settings in which these two differ")
 
 
 def add_doctor(parser: ArgumentParser) -> None:
-    parser.add_argument("--results", type=Path, default=Path("runs"), help="folder of results to check (default: runs)")
-
-
-def add_completion(parser: ArgumentParser) -> None:
-    parser.add_argument("what", choices=["bash", "zsh", "benchmarks", "configs"], help="shell, or names to print")
-    parser.add_argument("words", nargs="*", help="words of the command line that may name a benchmark")
+    add = parser.add_argument
+    add("words", nargs="*", help=SUPPRESS)  # of the command line to complete
+    add("--results", type=Path, default=Path("runs"), help="folder of results to check (default: runs)")
+    add("--system", action="store_true", help="generate MLPerf's system description; list the fields to fill in")
+    answers = "with --system: answers so far; a new FILE gets the questions, for `timedrun package --answers FILE`"
+    _add_path(parser, "--answers", answers)
+    script = 'print the completion script of a shell: eval "$(timedrun doctor --completion bash)"'
+    add("--completion", choices=("bash", "zsh", "benchmarks", "configs"), metavar="SHELL", help=script)
 
 
 def add_prepare(parser: ArgumentParser) -> None:
@@ -119,21 +150,27 @@ def add_prepare(parser: ArgumentParser) -> None:
     parser.add_argument("--skip-broken", action="store_true", help="skip images that cannot be decoded and list them")
     _add_paths(parser, "--text", "training text")
     _add_paths(parser, "--evaluation-text", "evaluation text (default: a part of the training text)")
-    _add_path(parser, "--vocabulary", "vocab.txt or encoder.json (default: built from the training text)")
-    _add_path(parser, "--merges", "vocab.bpe that belongs to encoder.json")
+    _add_path(
+        parser,
+        "--vocabulary",
+        "vocab.txt, or encoder.json beside its vocab.bpe (default: built from the training text)",
+    )
 
 
 def add_run(parser: ArgumentParser) -> None:
     _add_config(parser, described=True)
     parser.add_argument("--name", help="name of the config (default: its own; with changes, <config>-<digest>)")
-    _add_launch(parser, "runs/<benchmark>/<config>")
+    parser.add_argument(
+        "--results",
+        help="folder for result_N.txt and run_N/, or the file of a run (default: runs/<benchmark>/<config>)",
+    )
+    parser.add_argument("--ranks", type=positive, default=1, help="processes on this node (default: 1)")
+    _add_resources(parser)
+    often = "also write a checkpoint every MINUTES minutes (default: only when a signal stops the run)"
+    minutes = at_least(0, float)
+    parser.add_argument("--checkpoint-minutes", type=minutes, default=0.0, metavar="MINUTES", help=often)
     parser.add_argument("--runs", type=positive, default=1, help="runs, one after another (default 1)")
-    parser.add_argument("--number", type=int, help="N of result_N.txt (default: the next free number)")
     parser.add_argument("--resume", action="store_true", help="resume a run that a signal stopped")
-    parser.add_argument("--label", help="label shown in progress lines")
-    parser.add_argument("--nodes", type=positive, metavar="M", help="number of nodes, each started with --ranks ranks")
-    parser.add_argument("--node-rank", type=not_negative_int, metavar="K", help="rank of this node, from 0")
-    parser.add_argument("--master", metavar="HOST:PORT", help="rendezvous address on node 0")
 
 
 def add_preflight(parser: ArgumentParser) -> None:
@@ -150,100 +187,112 @@ def add_preflight(parser: ArgumentParser) -> None:
 
 def add_race(parser: ArgumentParser) -> None:
     parser.description = (
-        "Run configs N times each, interleaved; check, score, package, plot and compare them. A config is written as"
-        " for `run`; the same one twice is a control. Overrides are for all configs (--optimizer.peak-lr 0.1) or for"
-        " the first, second, ... alone (--a.optimizer.peak-lr 0.1, --b...)."
+        "Run configs, command lines, or one command line at several commits N times each, interleaved; check, score,"
+        " package, plot and compare them. At several lengths (--ratios, --budgets), each run goes to its end, for"
+        " curves of quality against time."
     )
-    _add_config(parser, several=True)
-    _add_launch(parser, "runs/<benchmark>/race_N")
-    parser.add_argument("--ablate", action="store_true", help="leave out each method of CONFIG in turn; add each alone")
-    parser.add_argument("--base", metavar="CONFIG", help="config to add methods to (default: CONFIG without methods)")
-    _add_path(parser, "--answers", "answers for the system description of the package")
-    add_rounds(parser, 5)
-    add_verdict(parser)
-
-
-def add_verdict(parser: ArgumentParser) -> None:
+    parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, RACE_HELP
+    add = parser.add_argument
+    _add_sides(parser)
+    _add_rounds(parser, "race")
+    add("--runs", type=positive, help="runs of each side (default: 5; 3 of each length, 1 of a single command)")
+    add("--control", type=at_least(0), default=0, metavar="N", help="run the first side again in the first N rounds")
     until = "end after the round, from the 4th on, by which every comparison is decided; --runs is then the most"
-    parser.add_argument("--until-decided", action="store_true", help=until)
-    control = "run the first side once more in the first N rounds: which differences the machine makes by itself"
-    parser.add_argument("--control", type=at_least(0), default=0, metavar="N", help=control)
+    add("--until-decided", action="store_true", help=until)
     keep = "exit with 0 to keep the last of two sides, 1 to discard it, 4 if inconclusive: 'time < 0.98x and quality'"
-    parser.add_argument("--keep-if", metavar="CONDITION", help=keep)
-
-
-def add_sweep(parser: ArgumentParser) -> None:
-    parser.description = (
-        "Run configs at several lengths of their schedules, N times each, interleaved, each run to its end; report the"
-        " curves of quality against time. The first config, or --base, is the baseline. Configs and overrides are"
-        " written as for `race`."
-    )
-    _add_config(parser, several=True)
-    _add_launch(parser, "runs/<benchmark>/sweep_N")
-    lengths = "lengths of the schedules, as multiples of the configs' own (default 0.5 1)"
-    parser.add_argument("--ratios", nargs="+", type=above_zero, default=[0.5, 1.0], metavar="RATIO", help=lengths)
-    further = "further lengths of the baseline"
-    parser.add_argument("--baseline-ratios", nargs="+", type=above_zero, default=[], metavar="RATIO", help=further)
-    parser.add_argument("--base", metavar="CONFIG", help="the baseline (default: the first config)")
-    more = "also the first config less each method, and --base, or it without methods, plus each"
-    parser.add_argument("--ablate", action="store_true", help=more)
-    estimate = "print the plan and an estimate of the time, from a few steps of each config; run nothing"
-    parser.add_argument("--dry-run", action="store_true", help=estimate)
-    add_rounds(parser, 3)
+    add("--keep-if", metavar="CONDITION", help=keep)
+    _add_launch_of_race(parser)
+    add("--ablate", action="store_true", help="leave out each method of the last config in turn; add each alone")
+    lengths = "lengths of the configs' schedules, as multiples of their own, such as 0.5 1; the first is the baseline"
+    add("--ratios", nargs="+", type=above_zero, default=[], metavar="RATIO", help=lengths)
+    add("--dry-run", action="store_true", help="print the plan of --ratios and an estimate of its time; run nothing")
+    _add_path(parser, "--answers", "answers for the system description of the package")
+    _add_reading(parser)
+    add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")
+    add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
+    add("--minutes", type=at_least(0, float), help="end a command that takes longer (default: no limit)")
+    commit = "a side is the command at this commit, or `worktree`"
+    add("--at", action="append", default=[], metavar="COMMIT", help=commit)
+    add("--build", metavar="COMMAND", default="", help="run in the folder of each commit first")
+    given = "numbers in place of {budget} in each command, such as 100,200,400"
+    add("--budgets", type=budgets_of, default=[], metavar="N,N,...", help=given)
 
 
 def add_tune(parser: ArgumentParser) -> None:
     parser.description = (
-        "Search settings of each config by timed runs on a part of the training data, interleaved, in equal machine"
-        " time; write the chosen ones as files for `race`. Configs and overrides are written as for `race`; a range as"
-        " --optimizer.peak-lr 0.05..2, or --a.optimizer.peak-lr ... for the first side alone, replaces the default one."
+        "Search settings of each config or command line by timed runs on data of their own, interleaved, in equal"
+        " machine time; write the chosen ones as files for `race`. The range of a setting is written as"
+        " --optimizer.peak-lr 0.05..2, or --a.optimizer.peak-lr ... for the first side alone; in a command as"
+        " {lr:0.05..2}."
     )
-    _add_config(parser, several=True)
-    _add_launch(parser, "runs/<benchmark>/tune_N")
-    target = "quality at which a trial ends, on fewer training samples (default: that of the config)"
-    parser.add_argument("--target", type=float, metavar="QUALITY", help=target)
-    add_search(parser)
-
-
-def add_search(parser: ArgumentParser) -> None:
+    _add_sides(parser)
+    _add_rounds(parser, "tune")
+    parser.set_defaults(runs=1)
+    _add_launch_of_race(parser)
+    _add_reading(parser)
     each = "machine time of each side, to within one run (default 10)"
     parser.add_argument("--minutes", type=above_zero, default=10.0, help=each)
-    parser.add_argument("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
-    parser.add_argument("--resume", metavar="FOLDER", help="continue the tuning in FOLDER, or report on it again")
-    parser.set_defaults(runs=1, unpaired_seeds=False, report=None)
 
 
-def add_rounds(parser: ArgumentParser, runs: int) -> None:
-    parser.add_argument("--runs", type=positive, default=runs, help=f"runs of each config (default {runs})")
-    parser.add_argument("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
-    unpaired = "give every run a seed of its own (default: run N of every config has the same one)"
-    parser.add_argument("--unpaired-seeds", action="store_true", help=unpaired)
-    known = parser.add_mutually_exclusive_group()
-    known.add_argument("--resume", metavar="FOLDER", help="continue the interrupted runs in FOLDER")
-    known.add_argument("--report", metavar="FOLDER", help="write the report on the runs in FOLDER again")
+def _add_sides(parser: ArgumentParser) -> None:
+    kinds = "import name of the benchmark of configs; or `command`; or a file of TOML with the whole race"
+    parser.add_argument("benchmark", nargs="?", metavar="BENCHMARK|command|FILE", help=kinds)
+    sides = "configs, as for `run`, or command lines; the same one twice is a control"
+    parser.add_argument("configs", nargs="*", metavar="SIDE", help=sides)
+
+
+def _add_rounds(parser: ArgumentParser, verb: str) -> None:
+    add = parser.add_argument
+    add("--results", help=f"folder of the race (default: runs/<benchmark>/{verb}_N)")
+    add("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
+    add("--resume", metavar="FOLDER", help="continue the interrupted runs in FOLDER, and report on it again")
+
+
+def _add_launch_of_race(parser: ArgumentParser) -> None:
+    parser.add_argument("--data", help="dataset: the first part of a config's name")
+    parser.add_argument("--ranks", type=positive, default=1, help="processes of a run of a config (default: 1)")
+    _add_resources(parser)
+
+
+def _add_reading(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--preset", metavar="NAME", help="read the output of a known script, such as nanogpt or timm")
+    add("--quality", help="pattern of an evaluation with {} for its value, such as 'val_loss:{}'; json:KEY; or mllog")
+    target = "quality at which the clock of a command, or the trial of a config, stops; of lengths only recorded"
+    add("--target", type=float, metavar="QUALITY", help=target)
+    add("--lower", action=BooleanOptionalAction, help="lower quality of commands is better")
 
 
 def add_check(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs or package")
-    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
-    parser.add_argument("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
-    parser.add_argument("--by", choices=("rule", "submitter"), help="group findings by rule or submitter")
-    parser.add_argument("--quiet", action="store_true", help="print the totals only")
+    add = parser.add_argument
+    add("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs, package or round")
+    add("--ruleset", type=ruleset, help=RULESET_HELP)
+    add("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
+    add("--by", choices=("rule", "submitter"), help="group findings by rule or submitter")
+    add("--quiet", action="store_true", help="print the totals only")
+    scored = (
+        "check, score and compare all results of a round (SUBMITTER/{results,systems}), also with published scores:"
+    )
+    scored += " summary.csv or summary.json of MLCommons' result_summarizer"
+    add("--audit", type=Path, nargs="*", metavar="PUBLISHED", help=scored)
 
 
 def add_score(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs, package or round")
-    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
+    add = parser.add_argument
+    parser.epilog = (
+        "--forecast: the probability that a closed set of N runs passes the check of reference convergence (RCP),"
+        " unscaled or scaled, and the number of runs needed to tell on which side of the reference their mean is."
+        " Model: epochs or samples to converge are independent draws from one normal distribution, with the mean and"
+        " deviation of the given runs, or of the reference's own; every run converges."
+    )
+    add("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs, package or round")
+    add("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_price(parser, f"also show the cost: {PRICE_HELP}")
     fixed = "test that the mean of runs of one fixed length reaches QUALITY; exit code 1 unless every set's does"
-    parser.add_argument("--target-test", type=float, metavar="QUALITY", help=fixed)
-
-
-def add_audit(parser: ArgumentParser) -> None:
-    parser.add_argument("round", metavar="ROUND", help="folder of a round: SUBMITTER/{results,systems} each")
-    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
-    _add_paths(parser, "--published", "published scores: summary.csv or summary.json of MLCommons' result_summarizer")
-    _add_path(parser, "--html", "also write the audit to FILE as one page")
+    add("--target-test", type=float, metavar="QUALITY", help=fixed)
+    passes = "compute the probability that such a set, or one of a benchmark named as PATH, passes the RCP check"
+    add("--forecast", action="store_true", help=passes)
+    add("--batch-size", type=positive, help="with --forecast: global batch size (default: that of the logs)")
 
 
 def add_referee(parser: ArgumentParser) -> None:
@@ -269,85 +318,48 @@ def add_referee(parser: ArgumentParser) -> None:
     add("--prefix", type=positive, nargs="?", default=0, const=10_485_760, metavar="TOKENS", help=first)
     launched = "train in N processes with torchrun's environment (default: one process without it)"
     add("--ranks", type=positive, default=0, metavar="N", help=launched)
-    for name, default, text in (
-        ("prepare", 900, "limit of imports and build, before the clock"),
-        ("budget", 3600, "limit of the training"),
-        ("answer", 60, "limit of each answer"),
-        ("late", 10, "limit of work between hand-over and first answer, beyond a tenth of the training time"),
-    ):
-        help_text = f"{text} (default: {default})"
-        add(f"--{name}-seconds", type=above_zero, default=default, metavar="S", help=help_text)
+    add("--budget-seconds", type=above_zero, default=3600, metavar="S", help="limit of the training (default: 3600)")
     add("--memory", type=above_zero, default=32.0, metavar="GIB", help="limit of memory (default: 32)")
-    add("--processes", type=positive, default=512, metavar="N", help="limit of processes and threads")
-    rows = "rows of validation tokens (default: 512), or images (default: 10,000)"
-    add("--rows", type=at_least(8), metavar="N", help=rows)
-    near = "largest total variation distance of answers that must be equal (default: 0.001 on cpu, else 0.02)"
-    add("--tolerance", type=above_zero, metavar="D", help=near)
-    more = "difference of the loss on renumbered tokens (default: 0.05 nats), or of the accuracy on disguised images "
-    add("--margin", type=above_zero, metavar="X", help=f"{more}(default: 0.01), that is allowed")
+    rare = "file of TOML with other limits: prepare_seconds, answer_seconds, late_seconds, processes, rows, tolerance,"
+    rare += " margin, scratch (docs/referee.md)"
+    _add_path(parser, "--limits", rare)
     fixed = "token ids that keep their number in the renumbered text, such as the one between documents"
     add("--fixed", type=not_negative_int, nargs="+", default=[], metavar="ID", help=fixed)
     add("--seed", type=not_negative_int, help="seed of all draws, a secret until the end (default: random, reported)")
-    scratch = "folder for two copies of the training tokens (default: the system's temporary folder)"
-    _add_path(parser, "--scratch", scratch)
     unsafe = "run the code as a plain process with all of your rights; the verdict says so"
     add("--no-sandbox", action="store_true", help=unsafe)
 
 
-def add_forecast(parser: ArgumentParser) -> None:
-    parser.description = (
-        "Compute the probability that a closed set of N runs passes the check of reference convergence (RCP), unscaled"
-        " or scaled, and the number of runs needed to tell on which side of the reference their mean is. Model: epochs"
-        " or samples to converge are independent draws from one normal distribution, with the mean and deviation of the"
-        " given runs, or of the reference's own; every run converges."
-    )
-    parser.add_argument("subjects", nargs="+", metavar="BENCHMARK|PATH", help="benchmark, or logs of your own runs")
-    parser.add_argument("--batch-size", type=positive, help="global batch size (default: that of the logs)")
-    parser.add_argument("--ruleset", type=ruleset, help="round (default: of the logs, else the newest with points)")
-
-
 def add_compare(parser: ArgumentParser) -> None:
-    both = "two result sets, or a race and two of its sides by label, folder or letter"
-    parser.add_argument("sets", nargs="+", type=resolved, metavar="SET", help=both)
-    pairing = parser.add_mutually_exclusive_group()
-    paired = "pair result_N with result_N of interleaved runs (default for two sides of one race)"
-    pairing.add_argument("--paired", action="store_true", default=None, help=paired)
-    pairing.add_argument("--unpaired", action="store_false", dest="paired", help="compare the sets without pairs")
-    kinds = "compare despite differences of this kind: hardware, data, target"
-    parser.add_argument("--allow", nargs="+", default=[], metavar="KIND", help=kinds)
-    _add_price(parser, f"also show the costs, of both sets or of each: {PRICE_HELP}", nargs="+", default=[])
-
-
-def add_tradeoff(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Compute the speed-up of the second result set over the first, with its interval. Of a sweep, or of sets of"
+        " several lengths: compare their curves of quality against time, at equal time and at equal quality."
+    )
     add = parser.add_argument
-    add("paths", nargs="+", type=resolved, metavar="PATH", help="folder of a sweep, or result set")
+    both = "two result sets; a race and two of its sides by label, folder or letter; or sweeps and sets, for curves"
+    add("paths", nargs="+", type=resolved, metavar="PATH", help=both)
+    paired = "pair result_N with result_N of interleaved runs (default: for two sides of one race)"
+    add("--paired", action=BooleanOptionalAction, help=paired)
+    kinds = "compare despite differences of this kind: hardware, data, target"
+    add("--allow", nargs="+", default=[], metavar="KIND", help=kinds)
+    _add_price(parser, f"also show the costs, of all sets or of each of two: {PRICE_HELP}", nargs="+", default=[])
     add("--baseline", metavar="LABEL", help="curve to compare with (default: the sweep's, or the first)")
-    elsewhere = "extrapolate the times to another machine: output there of `timedrun profile --json`, one file a curve"
+    elsewhere = "extrapolate the curves to another machine: output there of `timedrun profile --json`, one file a curve"
     elsewhere += " (default LABEL: the curve of the profiled config)"
     add("--profile", nargs="+", default=[], metavar="[LABEL=]FILE", help=elsewhere)
-    _add_price(parser, f"also show the cost: {PRICE_HELP}")
     asked = parser.add_mutually_exclusive_group()
-    asked.add_argument(
-        "--quality", type=float, metavar="Q", help="answer when each config has this quality, and for how much"
-    )
-    bought = (
-        "answer which quality each config has after this time, or for this money or energy: 90s, 20min, 4h, 20usd, 3kWh"
-    )
+    when = "answer when each curve has this quality, and for how much"
+    asked.add_argument("--quality", type=float, metavar="Q", help=when)
+    bought = "answer which quality each curve has after this time, or for this money or energy: 90s, 20min, 20usd, 3kWh"
     asked.add_argument("--budget", metavar="BUDGET", help=bought)
     add("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
-
-
-def add_system(parser: ArgumentParser) -> None:
-    _add_path(parser, "--answers", "answers given so far")
-    parser.add_argument("--out", metavar="FILE", help="write the unanswered questions to FILE, to be completed")
 
 
 def add_package(parser: ArgumentParser) -> None:
     parser.add_argument("sets", nargs="+", type=resolved, metavar="RESULTS", help="folder written by run or race")
     parser.add_argument("--out", required=True, help="folder to create")
-    parser.add_argument("--submitter", help="submitter (default: the organization in the logs)")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
-    _add_path(parser, "--answers", "completed file from `timedrun system --out`")
+    _add_path(parser, "--answers", "completed file from `timedrun doctor --system --answers FILE`")
 
 
 def add_profile(parser: ArgumentParser) -> None:
@@ -361,12 +373,8 @@ def add_profile(parser: ArgumentParser) -> None:
     _add_resources(parser)
     made = "random data in the place of the config's own, which is not needed"
     parser.add_argument("--synthetic", action="store_true", help=made)
-    positions = "positions of the schedule, evenly spaced (default 5: 0, 25, 50, 75 and 100 %%)"
-    parser.add_argument("--positions", type=at_least(2), default=5, metavar="N", help=positions)
     steps = "measured steps at each position, and as many more divided into parts (default 20)"
     parser.add_argument("--steps", type=positive, default=20, help=steps)
-    skip = "steps before them, more than the loader prefetches (default 5)"
-    parser.add_argument("--skip", type=positive, default=5, help=skip)
     parser.add_argument("--evaluation", action=BooleanOptionalAction, default=False, help="also time one evaluation")
     turns = "measure whole steps of all configs in turns: throughput, MFU, memory, speed-up over the first config"
     parser.add_argument("--interleaved", action="store_true", help=turns)
@@ -400,26 +408,22 @@ def add_reproduce(parser: ArgumentParser) -> None:
     parser.add_argument("--runs", type=positive, help="number of runs to repeat per set (default: all)")
     where = "repeat recorded command lines, too, once you have read them, in FOLDER with their source and data"
     parser.add_argument("--commands", type=Path, metavar="FOLDER", help=where)
-    _add_launch(parser, "runs/reproduced/<name>_N", ranks=None)
-
-
-def add_plot(parser: ArgumentParser) -> None:
-    parser.add_argument("sets", nargs="+", type=resolved, metavar="PATH", help="result set, or folder of several")
-    parser.add_argument("--out", help="a .png, .svg or .pdf file (default: <PATH>/<WHAT>_over_time.png of one folder)")
-    what = ("quality", "loss", "throughput")
-    parser.add_argument("--what", choices=what, default=what[0], help="values to plot (default: quality)")
+    parser.add_argument("--results", help="folder of the repeated runs (default: runs/reproduced/<name>_N)")
+    _add_resources(parser, "those of the original run")
 
 
 def add_report(parser: ArgumentParser) -> None:
-    parser.add_argument("path", type=resolved, metavar="PATH", help="folder of a race, a sweep or result sets")
-    parser.add_argument("--out", metavar="FILE", help="an .html file (default: <PATH>/report.html)")
-
-
-def add_export(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", type=resolved, metavar="PATH", help="log, result set, or folder of several")
-    kinds = parser.add_mutually_exclusive_group(required=True)
-    kinds.add_argument("--csv", type=path, metavar="FILE", help="file with one row per logged value")
-    kinds.add_argument("--tensorboard", type=path, metavar="DIR", help="folder of event files, one folder per run")
+    add = parser.add_argument
+    parser.description = (
+        "Write a race, a sweep, a tuning, result sets or a round as one HTML file; or a figure or values."
+    )
+    add("paths", nargs="+", type=resolved, metavar="PATH", help="folder of a race, result sets or a round; or logs")
+    add("--out", metavar="FILE", help="an .html file (default: <PATH>/report.html)")
+    add("--figure", metavar="FILE", help="plot values over time instead: a .png, .svg or .pdf file")
+    what = ("quality", "loss", "throughput")
+    add("--what", choices=what, default=what[0], help="values of --figure (default: quality)")
+    add("--csv", type=path, metavar="FILE", help="write a row per logged value instead")
+    add("--tensorboard", type=path, metavar="DIR", help="write event files instead, a folder per run")
 
 
 def add_explore(parser: ArgumentParser) -> None:
@@ -434,14 +438,18 @@ def add_explore(parser: ArgumentParser) -> None:
 def _add_price(parser: ArgumentParser, text: str, **kind: Any) -> None:
     of_one: dict[str, Any] = {"type": price, "metavar": "USD", "help": text}
     parser.add_argument("--price", **of_one | kind)
-    parser.add_argument("--prices", metavar="FILE", help="list prices of your own, in place of timedrun's")
 
 
 def _add_config(
-    parser: ArgumentParser, *, several: bool = False, optional: bool = False, described: bool = False
+    parser: ArgumentParser,
+    *,
+    several: bool = False,
+    optional: bool = False,
+    described: bool = False,
+    listed: bool = False,
 ) -> None:
     which = "import name of the benchmark, such as image_classification"
-    parser.add_argument("benchmark", nargs="?" if several else None, help=which)
+    parser.add_argument("benchmark", nargs="?" if several or listed else None, help=which)
     if several:
         parser.add_argument("configs", nargs="*", metavar="CONFIG")
     else:
@@ -453,22 +461,8 @@ def _add_config(
         parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, CONFIG_HELP
 
 
-def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> None:
-    add, original = parser.add_argument, "those of the original run"
-    add("--results", help=f"folder for result_N.txt and run_N/ (default: {results})")
-    add("--ranks", type=positive, default=ranks, help=f"processes on this node (default: {ranks or original})")
-    _add_resources(parser, "torch's, within a CPU quota" if ranks else original)
-    often = "also write a checkpoint every MINUTES minutes (default: only when a signal stops the run)"
-    minutes = at_least(0, float)
-    add("--checkpoint-minutes", type=minutes, default=0.0, metavar="MINUTES", help=often)
-    again = "restart from the last checkpoint when a rank fails, up to K times (default 0; not in the closed division)"
-    add("--restarts", type=not_negative_int, default=0, metavar="K", help=again)
-
-
 def _add_resources(parser: ArgumentParser, default: str = "torch's, within a CPU quota") -> None:
     parser.add_argument("--threads", type=int, default=0, help=f"CPU threads per rank (default: {default})")
-    slow = "compute on the CPU in a number format that it has no instructions for, 10 to 90 times slower than fp32"
-    parser.add_argument("--emulated-precision", action="store_true", help=slow)
     _add_data_folder(parser)
 
 

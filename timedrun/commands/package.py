@@ -23,7 +23,7 @@ def package(arguments: argparse.Namespace) -> ExitCode:
     report = packages.package(
         sets,
         Path(arguments.out),
-        submitter=submitter_of(arguments.submitter, sets),
+        submitter=submitter_of(sets),
         source=ROOT,
         ruleset=arguments.ruleset,
         answers=read_answers(arguments.answers) if arguments.answers else None,
@@ -34,11 +34,9 @@ def package(arguments: argparse.Namespace) -> ExitCode:
     return ExitCode.OK if report.passed else ExitCode.ERROR
 
 
-def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
-    """Return the `given` submitter, else the one organization that the logs name; raise UsageError if they name none or
-    several, PackageError if a log is not a regular file or too large."""
-    if given:
-        return given
+def submitter_of(sets: Sequence[Path]) -> str:
+    """Return the organization that the logs name; raise UsageError if they name none or several, PackageError if a log
+    is not a regular file or too large."""
     named, files = set(), [file for folder in sets for file in existing(folder)]
     if not files:
         raise UsageError(f"no result_N.txt in {', '.join(map(str, sets))}; nothing was packaged.")
@@ -47,5 +45,8 @@ def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
         named.add(record.read(file).text(keys.SUBMISSION_ORG))
     named -= {None}
     if len(named) != 1:
-        raise UsageError(f"the logs name {len(named)} organizations ({', '.join(map(str, named))}); set --submitter.")
+        names = ", ".join(map(str, named)) or "none"
+        raise UsageError(
+            f"the logs name {len(named)} organizations ({names}): a package has one; nothing was packaged."
+        )
     return str(named.pop())

@@ -14,37 +14,28 @@ from timedrun.commands import options
 VERBS: Final = {
     "Start with": {
         "run": "train once, on the clock",
-        "race": "run configs N times each, interleaved; check, score, package, plot and compare them",
-        "check": "check logs, result sets or packages, strictly and with MLCommons' checkers",
-        "report": "write a race, a sweep or result sets as one HTML file, with figures, configs and verdicts",
-        "show": "show the settings of a config, how two configs differ, or `show method NAME`",
-        "doctor": "report the hardware and software that a run can use",
+        "race": "run configs or command lines N times each, interleaved; check, score, package, plot and compare them",
+        "check": "check logs, result sets, packages or a round, strictly and with MLCommons' checkers",
+        "report": "write a race, result sets or a round as one HTML file; or a figure, CSV or TensorBoard's events",
+        "show": "list benchmarks, configs and methods; show the settings of a config, how two differ, or a method",
+        "doctor": "report the hardware and software that a run can use; MLPerf's system description; completion",
     },
     "Prepare and run": {
-        "list": "list benchmarks and their configs, or `list methods`",
         "prepare": "prepare, check or index a dataset",
         "preflight": "check a config, this machine, and the log and package of a dry run",
-        "sweep": "run configs at several lengths of their schedules, for curves of quality against time",
         "tune": "search settings of each side of a race, in equal machine time, on a split of their own",
         "new": "write a benchmark or a method to start from",
         "auto": "choose the fastest settings of a config on this machine, by measured steps",
         "profile": "measure where the time of a config's steps goes, or the throughput of several configs",
-        "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',
     },
     "Judge": {
-        "score": "score result sets: time to train",
-        "compare": "compute the speed-up of the second result set over the first, with its interval",
-        "tradeoff": "compare configs by their curves of quality against time, at equal time and at equal quality",
+        "score": "score result sets: time to train, or the probability that a closed set passes the RCP check",
+        "compare": "compute the speed-up of a set over another, or compare curves of quality against time",
         "reproduce": "recompute a package's scores, or repeat its runs, and report whether they match",
-        "audit": "check, score and compare all results of a published round",
         "referee": "run somebody else's training script isolated, time it, and judge whether its result is true",
-        "plot": "plot quality, training loss or throughput over time of result sets",
         "explore": "write result sets as an HTML page with plots, filters and a card per run",
-        "export": "export the values of logs as CSV or for TensorBoard",
     },
     "Submit": {
-        "forecast": "compute the probability that a closed set passes the check of reference convergence (RCP)",
-        "system": "generate MLPerf's system description and list the fields to fill in",
         "package": "package result sets in MLPerf's layout",
     },
 }
@@ -52,18 +43,27 @@ VERBS: Final = {
 which is imported only when the verb is called; `options.add_<verb>` adds its options."""
 
 CHOICES: Final = {
-    "run race sweep": "use run if you time one config, race if you compare several, sweep if at several lengths",
+    "run race": "use run if you time one config, race for commands, for several configs, or for several lengths",
     "auto tune": "use auto for a faster computation of the same numbers, tune for better hyper-parameters",
     "doctor preflight": "use doctor if you ask about this machine, preflight if you ask about a config on it",
     "profile auto": "use profile if you ask what takes long or compare speeds, auto for a faster config",
-    "score compare tradeoff": "use score if sets stand alone, compare if there are two, tradeoff for several lengths",
-    "check reproduce audit": "use check if you ask for rules, reproduce if for the scores, audit for a whole round",
-    "report explore plot export": "use report if you send it, explore if you search, plot for a figure, export for CSV",
+    "score compare": "use score if sets stand alone, compare for two of them or for curves",
+    "check reproduce": "use check if you ask for rules, reproduce if for the scores",
+    "report explore": "use report if you send it or want a figure or CSV, explore if you search",
 }
 """Verbs that are taken for each other, and which is for what."""
 
 ENDED: Final = {
     "bench": "`timedrun profile --interleaved` times steps, `python -m benchmarks.image_loaders` loaders",
+    "sweep": "`timedrun race ... --ratios 0.5 1` runs several lengths, `--budgets` those of commands",
+    "audit": "`timedrun check ROUND --audit [PUBLISHED ...]` prints it, `timedrun report ROUND` writes the page",
+    "forecast": "`timedrun score --forecast PATH`",
+    "tradeoff": "`timedrun compare PATH ...` compares the curves of sweeps",
+    "plot": "`timedrun report PATH ... --figure FILE`",
+    "export": "`timedrun report PATH ... --csv FILE` or `--tensorboard DIR`",
+    "system": "`timedrun doctor --system [--answers FILE]`",
+    "completion": "`timedrun doctor --completion bash`",
+    "list": "`timedrun show [BENCHMARK]`, or `timedrun show methods`",
 }
 """Verbs that ended, and what is in their place."""
 

@@ -12,7 +12,7 @@ from timedrun.commands.chosen_config import settings_of
 from timedrun.preflight.checks import data_problems
 
 _IMAGE_OPTIONS = ("images", "skip_broken")
-_TEXT_OPTIONS = ("text", "evaluation_text", "vocabulary", "merges")
+_TEXT_OPTIONS = ("text", "evaluation_text", "vocabulary")
 
 
 def prepare(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:

@@ -46,9 +46,8 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         warned = checks.check_steps(benchmark, configs, options, verb="profile")
         set_threads(options.threads)
         plan = StepPlan(
-            positions=tuple(number / (arguments.positions - 1) for number in range(arguments.positions)),
             chunks=-(-arguments.steps // StepPlan.chunk),
-            skip=arguments.skip,
+            skip=2 + max([3, *(getattr(getattr(config, "data", None), "prefetch", 0) for config in configs)]),
             evaluate=arguments.evaluation and not arguments.interleaved,
         )
         labels, data_folder = [side.label for side in sides], options.data_folder

@@ -43,7 +43,7 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
         raise UsageError("--claims applies to recomputed scores only; leave out --claims or --run.")
     if arguments.commands and not arguments.commands.is_dir():
         raise UsageError(f"--commands {arguments.commands} is no folder; nothing was run.")
-    given = {name: value for name in ("threads", "ranks") if (value := getattr(arguments, name))}
+    given = {"threads": arguments.threads} if arguments.threads else {}
 
     def one(run: RecordedRun, paths: ResultPaths, label: str) -> Outcome:
         settings = read_json(run.config)
@@ -52,8 +52,8 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
 
         def start(ranks: int, threads: int) -> tuple[int, str, int]:
             launch = replace(Launch.of(vars(arguments)), ranks=ranks, threads=threads)
-            of = settings["benchmark"], str(run.config), paths, label, settings.get("seed", 1)
-            return run_child(launch.run_command(*of), keep_output=True)
+            of = settings["benchmark"], str(run.config), paths, settings.get("seed", 1)
+            return run_child(launch.run_command(*of), label, keep_output=True)
 
         return repeat_config(run, paths, path, given, start)
 

@@ -2,14 +2,16 @@
 
 import argparse
 import os
+import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, PreflightError, UsageError
 from timedrun.commands.chosen_config import settings_of
 from timedrun.config_choice import without_places
-from timedrun.distributed.launch_env import Launch, LaunchEnv
+from timedrun.distributed.launch_env import LABEL, Launch, LaunchEnv
 from timedrun.evidence.run_series import run_several
 from timedrun.preflight import checks, machine_checks
 from timedrun.run import launch
@@ -22,20 +24,17 @@ from timedrun.run.worker import LaunchOptions, execute
 
 def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> ExitCode:
     """Check the config, run it as one process or several, and print the verdict of the log."""
-    env = LaunchEnv.detect(arguments.ranks, arguments.nodes, arguments.node_rank, arguments.master)
+    env, launched = LaunchEnv.detect(arguments.ranks), Launch.of(vars(arguments))
     for name in env.variables() if env.kind == "none" else ():
-        os.environ.pop(name, None)  # `ProcessGroup.join` would obey what --node-rank overrides
-    if env.kind == "rank" and arguments.restarts:
-        raise UsageError(
-            f"--restarts {arguments.restarts}: this process is a rank of torchrun, which starts none to restart;"
-            " give torchrun --max-restarts, or start one process on each node, with --ranks."
-        )
+        os.environ.pop(name, None)  # `ProcessGroup.join` would obey what PET_NODE_RANK overrides
+    if env.kind == "rank":
+        launched = replace(launched, restarts=0)  # those of torchrun, which started this process
     benchmark, config = settings_of(arguments, rest)
-    folder = Path(arguments.results or Path("runs") / benchmark.name / config.name)
+    folder, number = Path(arguments.results or Path("runs") / benchmark.name / config.name), None
+    if (match := re.fullmatch(r"result_(\d{1,9})\.txt", folder.name)) is not None:
+        folder, number = folder.parent, int(match[1])
     seed_given = any(word.partition("=")[0] == "--seed" for word in rest)
-    paths, config, resume, complete = numbered(
-        config, folder, arguments.number, resume=arguments.resume, seed_given=seed_given
-    )
+    paths, config, resume, complete = numbered(config, folder, number, resume=arguments.resume, seed_given=seed_given)
 
     def print_own_verdict() -> ExitCode:
         return print_verdict(paths, verdict_of(paths), as_json=arguments.json)
@@ -43,18 +42,19 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     if complete:
         return print_own_verdict() if not env.rank else ExitCode.OK
     options = LaunchOptions(
-        **vars(Launch.of(vars(arguments))),
+        **vars(launched),
         paths=paths,
         resume=resume,
-        label=arguments.label or f"{config.name} #{paths.number}",
+        label=os.environ.pop(LABEL, "") or f"{config.name} #{paths.number}",
         command=shlex.join(["timedrun", *without_places(argv)]),
         seed_of_first=not seed_given,
     )
     if arguments.runs > 1:
-        if resume or arguments.number is not None or seed_given or arguments.nodes or env.kind != "none":
+        if resume or number is not None or seed_given or env.kind != "none":
             raise UsageError(
                 f"--runs {arguments.runs} starts each run in a process of its own, with the next free number and seed:"
-                " leave out --resume, --number, --seed and --nodes, and do not start it under torchrun, srun or mpirun."
+                " leave out --resume, the result's number and --seed, and do not start it under torchrun, srun or"
+                " mpirun, or on several nodes."
             )
         checks.check(benchmark, config, options, env)
         return run_several(config, folder, argv, arguments.runs, as_json=arguments.json)
@@ -63,13 +63,13 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         if problems := checks.compiling_problems(config):
             raise PreflightError(problems)
         run_rank(benchmark, config, options, after=print_own_verdict if env.rank == 0 else lambda: None)
-    if seed_given and arguments.number is None and not resume and (problem := repeated_seed(config, folder)):
+    if seed_given and number is None and not resume and (problem := repeated_seed(config, folder)):
         raise UsageError(problem)
     stdio.stage(f"{options.label}: preparing: checks of settings, devices and data", terminal_only=False)
     checks.check(benchmark, config, options, env)
     for problem in machine_checks.load_problems(arguments.began, options.threads, env.local_world_size):
         stdio.say(f"warning: {problem}")
-    if env.kind == "node" or (env.kind == "none" and (arguments.ranks > 1 or arguments.restarts)):
+    if env.kind == "node" or (env.kind == "none" and (arguments.ranks > 1 or options.restarts)):
         return print_verdict(paths, launch.launch(benchmark, config, options, env), as_json=arguments.json)
     execute(benchmark, config, options)
     return print_own_verdict()

@@ -1,4 +1,4 @@
-"""`timedrun score`: time to train of result sets."""
+"""`timedrun score`: time to train of result sets, or the forecast of the check of reference convergence."""
 
 import argparse
 import sys
@@ -17,6 +17,14 @@ MAX_DETAILED = 12
 
 def score(arguments: argparse.Namespace) -> ExitCode:
     """Print the score of every set; exit code 1 if a set has none, or, with --target-test, fails the test."""
+    if arguments.forecast:
+        if arguments.price is not None or arguments.target_test is not None:
+            raise UsageError("--forecast takes --batch-size and --ruleset; leave out --price and --target-test.")
+        from timedrun.commands.forecast import forecast  # with numpy
+
+        return forecast(arguments)
+    if arguments.batch_size is not None:
+        raise UsageError("--batch-size is of --forecast; add it, or leave both out.")
     require_ruleset(arguments.ruleset)
     paths = [Path(name) for name in arguments.paths]
     for path in paths:
@@ -27,7 +35,7 @@ def score(arguments: argparse.Namespace) -> ExitCode:
         paths,
         ruleset=arguments.ruleset,
         show_progress=not arguments.json,
-        price=next(iter(prices_of([arguments.price], arguments.prices)), None),
+        price=next(iter(prices_of([arguments.price])), None),
         tested_target=arguments.target_test,
     )
     if arguments.json:

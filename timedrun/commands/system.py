@@ -1,9 +1,8 @@
-"""`timedrun system`: generate MLPerf's system description of this machine and list the fields to fill in."""
+"""MLPerf's system description of this machine, with the fields to fill in: `timedrun doctor --system`."""
 
 import argparse
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,18 +13,19 @@ from timedrun.provenance.system_answers import QUESTIONS, SET_BY_RUNS, open_keys
 
 
 def system(arguments: argparse.Namespace) -> ExitCode:
-    """Print the description and the open questions; with --out write the questions to a file to be filled in."""
+    """Print the description and the open questions, which a new file of --answers gets to be filled in."""
     accelerators = torch.cuda.device_count() if torch.cuda.is_available() else 0
     device = "cuda" if accelerators else "cpu"
     # All accelerators of this machine; the keys that are set by runs are empty.
     description: dict[str, Any] = {
         **describe("", "", division="", status="", ranks=max(1, accelerators), device=device, nodes=1)
     }
-    answers = read_answers(arguments.answers) if arguments.answers else None
+    file = arguments.answers
+    answers = read_answers(file) if file and file.exists() else None
     if answers:
         description = answers.applied(description)
-    if arguments.out:
-        write_questions(Path(arguments.out), description, answers)
+    if file and answers is None:
+        write_questions(file, description, answers)
     needed, other = open_keys(description)
     if arguments.json:
         print(json.dumps({"description": description, "needed": needed, "optional": other}, indent=2))
@@ -38,8 +38,8 @@ def system(arguments: argparse.Namespace) -> ExitCode:
             print("\n".join(["", title, *_rows((key, QUESTIONS[key]) for key in keys)]))
     print(f"\nTaken from each run's config and log: {', '.join(SET_BY_RUNS)}. Settings of `timedrun run`:")
     print(" ".join(f"  --submission.{setting}" for setting in settings))
-    if arguments.out:
-        print(f"Fill in {arguments.out}, then pass it on: timedrun package ... --answers {arguments.out}")
+    if file:
+        print(f"Fill in {file}, then pass it on: timedrun package ... --answers {file}")
     return ExitCode.OK
 
 

@@ -11,8 +11,15 @@ from typing import Any, Final, Self
 from judging.ground.errors import UsageError
 from judging.ground.result_files import ResultPaths
 
-KUBERNETES: Final = "use --nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/kubernetes_job.yaml does"
-BY_OPTIONS: Final = "give --nodes, --node-rank and --master"
+NODE_RANK: Final = "PET_NODE_RANK"
+NODES: Final = "PET_NNODES"
+MAX_RESTARTS: Final = "PET_MAX_RESTARTS"
+"""Variables that torchrun reads in place of its options --node-rank, --nnodes and --max-restarts, as those of
+PET_MASTER_ADDR and PET_MASTER_PORT."""
+KUBERNETES: Final = f"set {NODES} and {NODE_RANK}, as scripts/kubernetes_job.yaml does"
+BY_VARIABLES: Final = f"set torchrun's {NODES}, {NODE_RANK} and PET_MASTER_ADDR"
+LABEL: Final = "TIMEDRUN_LABEL"
+"""Variable with the label that progress lines of a run begin with."""
 STATUS_FILES: Final = "TIMEDRUN_SIGNS"
 """Variable with the folder of the status files of this node's ranks (timedrun/distributed/status_files.py)."""
 LAUNCHED: Final = "TIMEDRUN_LAUNCHED"
@@ -26,13 +33,14 @@ FIRST_RESERVED_STEP: Final = 0xFFFFFFF0
 """First of the SLURM step ids that are not srun's: batch scripts and interactive shells (slurm.h: SLURM_BATCH_SCRIPT
 0xfffffffb, SLURM_INTERACTIVE_STEP 0xfffffffa)."""
 TASKS: Final = (
+    (NODE_RANK, NODES, ""),
     ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"),
 )
-"""Number, count and count per node of the tasks of torchrun or a Kubernetes operator (a pod each, without the last),
-Open MPI (manual of mpirun), hydra (MPICH, Intel MPI) and srun.
+"""Number, count and count per node of the nodes that a user sets, a wrapper each, and of the tasks of torchrun or a
+Kubernetes operator (a pod each, without the last), Open MPI (manual of mpirun), hydra (MPICH, Intel MPI) and srun.
 Innermost first: MPI's launchers start their tasks through SLURM."""
 
 
@@ -52,52 +60,33 @@ class LaunchEnv:
     """0: any free port; all ranks are on this node."""
 
     @classmethod
-    def detect(
-        cls,
-        ranks: int = 1,
-        nodes: int | None = None,
-        node_rank: int | None = None,
-        master: str | None = None,
-        environment: Mapping[str, str] = os.environ,
-    ) -> Self:
+    def detect(cls, ranks: int = 1, environment: Mapping[str, str] = os.environ) -> Self:
         """Detect the position of this process, which is a rank of torchrun, or starts the `ranks` ranks of a node.
 
-        nodes, node_rank, master: the options of these names; they override the variables. Raises UsageError, which
-        names them, for incomplete or invalid variables or options.
+        Raises UsageError, which names them, for incomplete or invalid variables.
         """
-        if node_rank is None and ranks == 1 and {"RANK", "WORLD_SIZE"} & environment.keys():
+        node = NODE_RANK in environment and "LOCAL_RANK" not in environment  # torchrun passes it to its ranks
+        if not node and ranks == 1 and {"RANK", "WORLD_SIZE"} & environment.keys():
             rank = cls.of_rank(environment)
             if "LOCAL_RANK" not in environment:
                 _task(environment)  # else several tasks of a node would be local rank 0
             return rank
-        host, port = "", 0
-        if node_rank is not None:
-            if nodes is None or not 0 <= node_rank < nodes:
-                raise UsageError(
-                    f"--node-rank {node_rank} needs --nodes N with N > {node_rank}; node ranks count from 0."
-                )
-        else:
-            node_rank, count, host, port = _task(environment)
-            if count == 1 and nodes is None and "JOB_COMPLETION_INDEX" in environment:
-                raise UsageError(
-                    f"each pod of this Indexed Job would be a separate run; {KUBERNETES}, or `unset"
-                    " JOB_COMPLETION_INDEX`."
-                )
-            if nodes is not None and nodes != count:
-                instead = f"this is task {node_rank} of {count}" if count > 1 else "nothing sets the number of this one"
-                raise UsageError(f"--nodes {nodes}, but {instead}: start one task on each node, or {BY_OPTIONS}.")
-            nodes = count
+        node_rank, nodes, host, port = _task(environment)
+        if nodes == 1 and not {NODE_RANK, NODES} & environment.keys() and "JOB_COMPLETION_INDEX" in environment:
+            raise UsageError(
+                f"each pod of this Indexed Job would be a separate run; {KUBERNETES}, or `unset JOB_COMPLETION_INDEX`."
+            )
         if nodes == 1:
             return cls("none", 0, ranks, 0, ranks)
-        if master:
-            host, port = split_address(master)
+        if given := environment.get("PET_MASTER_ADDR"):
+            host, port = given, _whole_number("PET_MASTER_PORT", environment, DEFAULT_PORT)
         else:
             host = environment.get("MASTER_ADDR") or host
             port = _whole_number("MASTER_PORT", environment, port or DEFAULT_PORT)
         if not host:
             raise UsageError(
-                f"{nodes} nodes need a master address: set --master HOST:PORT, an address of node 0, or set"
-                f" MASTER_ADDR and MASTER_PORT (default port {DEFAULT_PORT})."
+                f"{nodes} nodes need a master address: set PET_MASTER_ADDR or MASTER_ADDR, an address of node 0, and"
+                f" PET_MASTER_PORT or MASTER_PORT (default {DEFAULT_PORT})."
             )
         return cls("node", node_rank * ranks, nodes * ranks, 0, ranks, host, port)
 
@@ -138,15 +127,6 @@ class LaunchEnv:
         }
 
 
-def split_address(text: str) -> tuple[str, int]:
-    """Split HOST:PORT, [IPV6]:PORT or HOST into host and port; raise UsageError for any other text."""
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:\[\]]+))(?::(\d{1,5}))?", text)
-    port = int(match[3] or DEFAULT_PORT) if match else 0
-    if not match or not 0 < port < 65536:
-        raise UsageError(f"--master {text!r} is not HOST:PORT (or [IPV6]:PORT), such as 10.0.0.1:{DEFAULT_PORT}.")
-    return match[1] or match[2], port
-
-
 def first_host(hosts: str) -> str:
     """Return the first host of a SLURM host list: `gpu[03-05,9],login` is gpu03, `rack[1-2]n[4,7]` is rack1n4."""
     first = re.match(r"(?:\[[^\]]*\]|[^,\[])+", hosts)
@@ -174,7 +154,7 @@ def _task(environment: Mapping[str, str]) -> tuple[int, int, str, int]:
             port = 20_000 + (job * 7 + step) % 10_000  # below Linux' ephemeral ports
         known = known or (number, count, host, port)
         per_node = environment.get(per_node_name, "")
-        if count == 1 or re.fullmatch(r"1(\(x\d+\))?", per_node):
+        if count == 1 or number_name == NODE_RANK or re.fullmatch(r"1(\(x\d+\))?", per_node):
             return number, count, host, port
         if per_node:
             raise UsageError(
@@ -185,7 +165,7 @@ def _task(environment: Mapping[str, str]) -> tuple[int, int, str, int]:
     if known and "RANK" in environment:
         return known  # a pod
     if known:
-        raise UsageError(f"this is task {known[0]} of {known[1]}, on a node with unknown others: {BY_OPTIONS}.")
+        raise UsageError(f"this is task {known[0]} of {known[1]}, on a node with unknown others: {BY_VARIABLES}.")
     return 0, 1, "", 0
 
 
@@ -216,29 +196,23 @@ class Launch:
     checkpoint_minutes: float = 0.0
     """Interval of checkpoints during training; 0: only when a signal stops the run."""
     restarts: int = 0
-    emulated_precision: bool = False
-    """Accept a number format for which the CPU has no instructions."""
+    """At most as many times, after a rank was lost, from the last checkpoint."""
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Self:
-        """Return the launch that the options of a command line describe; they may have others, too."""
-        return cls(**{field.name: options[field.name] for field in fields(cls) if field.name in options})
+    def of(cls, options: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Self:
+        """Return the launch that the options of a command line describe, which may have others, too, and torchrun's
+        variable of restarts."""
+        given = {field.name: options[field.name] for field in fields(cls) if field.name in options}
+        return cls(**{"restarts": _whole_number(MAX_RESTARTS, environment, 0)} | given)
 
-    def run_command(self, benchmark: str, config: str, results: ResultPaths, label: str, seed: int) -> list[str]:
+    def run_command(self, benchmark: str, config: str, results: ResultPaths, seed: int) -> list[str]:
         """Return the command line `timedrun run` of one run."""
-        command = [
+        return [
             *module_command("timedrun", "run", benchmark, config),
-            *("--results", str(results.folder), "--number", str(results.number), f"--label={label}"),
-            *("--ranks", str(self.ranks), "--threads", str(self.threads), "--seed", str(seed)),
-            *("--checkpoint-minutes", str(self.checkpoint_minutes), "--restarts", str(self.restarts)),
+            *("--results", str(results.log), "--ranks", str(self.ranks), "--threads", str(self.threads)),
+            *("--seed", str(seed), "--checkpoint-minutes", str(self.checkpoint_minutes)),
+            *(["--data-folder", str(self.data_folder)] if self.data_folder else []),
         ]
-        return [*command, *self.shared_options]
-
-    @property
-    def shared_options(self) -> list[str]:
-        """Options that every verb that computes has, but for --threads."""
-        data = ["--data-folder", str(self.data_folder)] if self.data_folder else []
-        return ["--emulated-precision"] * self.emulated_precision + data
 
     def recorded(self) -> dict[str, Any]:
         """Return the options for race.json, without the folder of $TIMEDRUN_DATA: a resumption takes it again."""

@@ -87,14 +87,16 @@ def open_store(
         except OSError as error:
             unresolved = isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME
             if unresolved and "KUBERNETES_SERVICE_HOST" not in os.environ:  # a pod's name exists once the pod does
-                raise UsageError(f"{host} does not resolve on this node; correct --master or MASTER_ADDR.") from None
+                raise UsageError(
+                    f"{host} does not resolve on this node; correct MASTER_ADDR or PET_MASTER_ADDR."
+                ) from None
             return f"the first node at {where} ({error.strerror or error})"
         return ""
 
     if missing := _wait(unreachable, seconds, stopping):
         raise RankLost(
             f"no connection to {missing} after {seconds:.0f} s; it did not start, or this is not its address: use the"
-            " same --master HOST:PORT on every node."
+            " same address and port on every node, as PET_MASTER_ADDR and PET_MASTER_PORT."
         )
     return TCPStore(
         host,  # also where it is held: that of another node would be found there
@@ -120,7 +122,7 @@ def meet(
     they did not come within `seconds`."""
     store.set(f"ranks of {number}", str(ranks))
     if store.add(f"{what} {number}", 1) > 1:
-        raise UsageError(f"two processes are {what} {number}: give each node its own --node-rank, or RANK.")
+        raise UsageError(f"two processes are {what} {number}: give each node its own PET_NODE_RANK, or RANK.")
     keys = [f"{what} {each}" for each in range(count)]
 
     def missing() -> str:
@@ -130,13 +132,13 @@ def meet(
     if absent := _wait(missing, seconds, stopping):
         raise RankLost(
             f"{what} {number} waited {seconds:.0f} s for {absent}; check the output there, that every node has the same"
-            " --ranks, --nodes and --master, and that nodes can reach this address."
+            " --ranks, number of nodes and master address, and that nodes can reach this address."
         )
     given = [store.get(f"ranks of {each}").decode() for each in range(count)]
     if len({*given}) > 1:
         time.sleep(2 * POLL_SECONDS)  # the store ends with the first node's process: the others read this, too
         raise UsageError(
-            f"{what}s 0, 1, ... have {', '.join(given[:16])} ranks in all: use the same --ranks and --nodes."
+            f"{what}s 0, 1, ... have {', '.join(given[:16])} ranks in all: use the same --ranks and number of nodes."
         )
 
 

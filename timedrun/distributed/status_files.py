@@ -122,7 +122,7 @@ def agent_number() -> int | None:
     if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         raise TimedrunError(
             "restarted by torchrun, but the previous attempt opened no log that torchrun's store records; nothing was"
-            " written; start the run again, or resume it with --resume and its --number."
+            " written; start the run again, or resume it with --resume --results FOLDER/result_N.txt."
         )
     return None
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from judging.ground import stdio
-from judging.ground.errors import PreflightError, UsageError
+from judging.ground.errors import PreflightError
 from judging.ground.result_files import ResultPaths, new_folder, read_json
 from mlevents.rounds import MLPERF_RULESETS
 from timedrun.benchmark import Benchmark, find
@@ -35,8 +35,6 @@ class ConfigRequest:
     configs: Sequence[str]
     data: str | None = None
     overrides: Sequence[str] = ()
-    base: str | None = None
-    """Config that an ablation adds methods to; of a sweep the baseline."""
     ablate: bool = False
     rounds: Rounds
     results: str | None = None
@@ -49,9 +47,6 @@ class ConfigRequest:
     def sides(self, benchmark: Benchmark, overrides: Sequence[str] | None = None) -> list[ConfigSide]:
         return sides_of(benchmark, self.configs, self.data, self.overrides if overrides is None else overrides)
 
-    def base_side(self, benchmark: Benchmark) -> ConfigSide | None:
-        return sides_of(benchmark, [self.base], self.data, [])[0] if self.base else None
-
 
 def new_race(request: ConfigRequest, parent: WarmParent | None) -> tuple[Path, Race]:
     """Plan a race, in which the last config is compared with each of the others, find everything that would fail in it,
@@ -59,11 +54,7 @@ def new_race(request: ConfigRequest, parent: WarmParent | None) -> tuple[Path, R
     benchmark = request.find()
     sides = request.sides(benchmark)
     if request.ablate:
-        if len(sides) != 1:
-            raise UsageError(f"--ablate takes one config, not {len(sides)}; name the one to extend with --base.")
-        sides, comparisons = ablation(sides[0], request.base_side(benchmark))
-    elif request.base:
-        raise UsageError("--base requires --ablate; leave it out.")
+        sides, comparisons = ablation(sides)
     else:
         names = [side.config.name for side in sides]
         comparisons = [Comparison(row=side.label, slow=side.config.name, fast=names[-1]) for side in sides[:-1]]
@@ -155,9 +146,10 @@ def profile_methods(runs: ConfigRuns, race: Race) -> int:
         return 0
     alone = [comparison.fast for comparison in race.comparisons if comparison.row.endswith(ALONE)]
     sides = [race.comparisons[0].slow, *alone]
-    options = f"--evaluation --positions 3 --steps 10 --skip 3 --json --threads {runs.launch.threads}".split()
+    options = f"--evaluation --steps 6 --json --threads {runs.launch.threads}".split()
+    options += ["--data-folder", str(runs.launch.data_folder)] if runs.launch.data_folder else []
     command = module_command("timedrun", "profile", race.benchmark, *map(runs.config, sides))
-    command += ["--out", str(runs.folder / PROFILES), *options, *runs.launch.shared_options]
+    command += ["--out", str(runs.folder / PROFILES), *options]
     stdio.message("timedrun race: a profile of each method alone, to predict what they give together")
     forked = all(runs.forks(read_json(side_file(runs.folder, side))) for side in sides)
     code, _, interrupted = run_child(command, parent=runs.parent if forked else None)

@@ -77,9 +77,13 @@ def split_overrides(words: Sequence[str], letters: Sequence[str], texts: Sequenc
     return overrides
 
 
-def ablation(full: ConfigSide, base: ConfigSide | None) -> tuple[list[ConfigSide], list[Comparison]]:
-    """Return the sides of an ablation and the rows of its table: all methods of `full` together, each left out of it
-    in turn, and each added alone to `base` (default: `full` without methods). Equal settings are one side."""
+def ablation(given: Sequence[ConfigSide]) -> tuple[list[ConfigSide], list[Comparison]]:
+    """Return the sides of an ablation and the rows of its table: all methods of the last of the `given` sides together,
+    each left out of it in turn, and each added alone to the first (default: the same without methods). Equal settings
+    are one side. Raises UsageError for more than two sides, or fewer than two methods."""
+    if len(given) > 2:
+        raise UsageError(f"--ablate takes a config, or a baseline and a config, not {len(given)}.")
+    base, full = (given[0] if len(given) == 2 else None), given[-1]
     methods = full.config.methods
     if len(methods) < 2:
         raise UsageError(f"--ablate needs a config with 2 or more methods; {full.label} has {len(methods)}.")

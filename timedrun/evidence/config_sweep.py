@@ -32,7 +32,7 @@ class Lengths:
     """Further ones of the baseline."""
 
 
-def new_sweep(request: ConfigRequest, lengths: Lengths, parent: WarmParent | None) -> tuple[Path, Race]:
+def new_sweep(request: ConfigRequest, parent: WarmParent | None, lengths: Lengths) -> tuple[Path, Race]:
     """Plan a sweep, find everything that would fail in it, and write its folder."""
     benchmark, sides, budgets = planned_sides(request, lengths)
     return planned_race(request, benchmark, sides, parent, no_package="for a sweep", budgets=budgets)
@@ -51,13 +51,10 @@ def planned_sides(request: ConfigRequest, lengths: Lengths) -> tuple[Benchmark, 
     """Return the benchmark, and sides and budgets of the sweep that is asked for; raise UsageError if it is none."""
     benchmark = request.find()
     curves = request.sides(benchmark)
-    base = request.base_side(benchmark)
     if request.ablate:
-        parts, rows = ablation(curves[0], base)
+        parts, rows = ablation(curves)
         bare = next(side for side in parts if side.config.name == rows[0].slow)
-        curves = [bare, *parts, *curves[1:]]
-    elif base:
-        curves = [base, *curves]
+        curves = [bare, *parts]
     if len(curves) == 1 and len({*lengths.ratios, *lengths.baseline}) == 1:
         raise UsageError("a sweep of one config at one length is `timedrun run --runs N`.")
     sides, budgets = stretched_sides(curves, lengths)
@@ -96,7 +93,7 @@ def estimated(
     for side in sides:
         budget = budgets[side.config.name]
         if budget.curve not in shortest and budget.curve not in failed:
-            stdio.stage(f"timedrun sweep: steps of {budget.curve}")
+            stdio.stage(f"timedrun race: steps of {budget.curve}")
             config = {budget.curve: side.config}
             folder, threads = request.launch.data_folder, request.launch.threads
             times, reasons = step_times(benchmark.name, config, STEPS, data_folder=folder, threads=threads)
@@ -132,4 +129,4 @@ def show_plan(
     print(f"\n{runs} runs, {runs_each} of each; the baseline is {next(iter(lengths))}")
     print(f"about {duration(seconds * runs_each)} of training and evaluation, and {runs} starts of a process")
     for curve, why in failed.items():
-        stdio.message(f"timedrun sweep: {curve} fails: {why}")
+        stdio.message(f"timedrun race: {curve} fails: {why}")

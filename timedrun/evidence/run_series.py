@@ -26,8 +26,8 @@ def run_several(config: RunConfig, folder: Path, argv: Sequence[str], runs: int,
     exits: list[int] = []
 
     def start(turn: Turn, label: str) -> tuple[int, int]:
-        own = ["--results", str(folder), "--number", str(turn.number), "--seed", str(turn.seed), "--runs", "1"]
-        code, _, interrupted = run_child([*module_command("timedrun", *argv), *own, f"--label={label}"])
+        own = ["--results", str(paths_of(folder.parent, turn).log), "--seed", str(turn.seed), "--runs", "1"]
+        code, _, interrupted = run_child([*module_command("timedrun", *argv), *own], label)
         exits.append(code)
         return code, interrupted
 

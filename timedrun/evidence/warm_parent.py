@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from judging.ground.errors import ExitCode
 from timedrun.distributed import parent_death_signal
-from timedrun.distributed.launch_env import module_command
+from timedrun.distributed.launch_env import LABEL, module_command
 
 MODULES: Final = ("timedrun.commands.run", "timedrun.run.worker", "torch._dynamo")
 LONGEST: Final = 2**16
@@ -37,12 +37,12 @@ class WarmParent:
         """Import what runs of `config`, the dump of one of `benchmark`, need beyond any run."""
         self._send({"benchmark": benchmark, "config": config})
 
-    def fork(self, words: Sequence[str], stderr: int) -> ForkedRun:
+    def fork(self, words: Sequence[str], stderr: int, label: str) -> ForkedRun:
         """Start `timedrun` with the command line `words`, its standard error into the descriptor `stderr`."""
         if self._process.poll() is not None:
             self.close()
             self._start()
-        self._send(list(words), stderr)
+        self._send([label, *words], stderr)
         return ForkedRun(self._connection)
 
     def _send(self, message: dict[str, Any] | list[str], *descriptors: int) -> None:
@@ -108,14 +108,14 @@ def serve(connection: socket.socket) -> list[str] | None:
         pid = os.fork()
         if not pid:
             os.setpgid(0, 0)
-            os.environ[parent_death_signal.VARIABLE] = str(os.getppid())
+            os.environ |= {parent_death_signal.VARIABLE: str(os.getppid()), LABEL: words[0]}
             connection.detach()  # standard input, which is replaced
             nothing = os.open(os.devnull, os.O_RDWR)
             for number, stream in enumerate((nothing, nothing, *descriptors)):
                 os.dup2(stream, number)
             for stream in (nothing, *descriptors):
                 os.close(stream)
-            return words
+            return words[1:]
         for stream in descriptors:
             os.close(stream)
         connection.send(str(pid).encode())

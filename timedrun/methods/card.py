@@ -19,7 +19,7 @@ def find_card(name: str) -> MethodCard:
     known = {known: card for known, card in cards().items() if known in REGISTRY or card.setting}
     if name not in known:
         near = nearest(name, known)
-        raise UsageError(f"there is no method '{name}'.{near} `timedrun list methods` lists them.")
+        raise UsageError(f"there is no method '{name}'.{near} `timedrun show methods` lists them.")
     return known[name]
 
 

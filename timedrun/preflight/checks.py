@@ -18,7 +18,7 @@ from judging.ground.errors import PreflightError, TimedrunError, UsageError
 from mlevents import keys
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, plain
-from timedrun.distributed.launch_env import LaunchEnv
+from timedrun.distributed.launch_env import MAX_RESTARTS, LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
 from timedrun.distributed.process_times import CpuReading
 from timedrun.methods import EMA, NoEffect, stack
@@ -57,7 +57,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
         *settings_problems(benchmark, config, place.world_size),
         *idle,
         *launch_problems(config, options),
-        *device_problems(config, place.local_world_size, emulation=options.emulated_precision),
+        *device_problems(config, place.local_world_size),
         *data_problems(benchmark, config, place.world_size, options.data_folder),
         *([] if options.resume or not (other := other_config(config, options.paths.folder)) else [other]),
         *([other] if (other := other_rules(benchmark.spec.own_rules, options.paths.folder)) else []),
@@ -120,24 +120,22 @@ def step_problems(benchmark: Benchmark, config: RunConfig, options: LaunchOption
     one rank."""
     yield settings_problems(benchmark, config, 1)
     yield launch_problems(config, options)
-    yield device_problems(config, 1, emulation=options.emulated_precision)
+    yield device_problems(config, 1)
     yield data_problems(benchmark, config, 1, options.data_folder)
 
 
 def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
-    """Return the faults of the launch options: number of threads, number of the run, restarts."""
+    """Return the faults of the launch options: number of threads, restarts."""
     problems = []
     if not 0 <= options.threads <= MOST_THREADS:
         problems.append(f"--threads {options.threads}: use a number from 1 to {MOST_THREADS}, or 0 for torch's choice.")
-    if options.paths.number < 0 and not options.resume:
-        problems.append(f"--number {options.paths.number} is negative; use 0 or more, or leave it out.")
     if options.restarts and config.submission.division == keys.CLOSED:
         problems.append(
-            "--restarts: a run of the closed division may not be resumed; leave it out, or --submission.division open."
+            f"{MAX_RESTARTS}: a run of the closed division may not be resumed; unset it, or --submission.division open."
         )
     if options.restarts and not options.checkpoint_minutes:
         problems.append(
-            f"--restarts {options.restarts} requires checkpoints, but none are written: set --checkpoint-minutes."
+            f"{MAX_RESTARTS}={options.restarts} requires checkpoints, but none are written: set --checkpoint-minutes."
         )
     return problems
 
@@ -166,19 +164,16 @@ def checkpoint_bytes(plan: Plan, config: RunConfig, options: LaunchOptions) -> i
     return int(parameters) * 4 * copies * files if isinstance(parameters, int) else 0
 
 
-def device_problems(config: RunConfig, ranks: int, *, emulation: bool = False) -> list[str]:
-    """Return the faults of this machine's devices for `ranks` local ranks.
-
-    emulation: the CPU may compute in a number format for which it has no instructions.
-    """
+def device_problems(config: RunConfig, ranks: int) -> list[str]:
+    """Return the faults of this machine's devices for `ranks` local ranks."""
     failures = _complaint(lambda: choose_device(config.device, ranks - 1))  # if the last rank has one, all have
     if config.precision == "fp16" and (config.device == "cpu" or not torch.cuda.is_available()):
         failures.append("precision fp16 needs a CUDA device; use --precision bf16 or fp32.")
-    elif not emulation and number_formats.emulated(config.precision, config.device):
+    elif config.emulation == "refuse" and number_formats.emulated(config.precision, config.device):
         slower = f"{number_formats.slowdown(config.precision):.0f} times as long as one in fp32"
         failures.append(
             f"this CPU has no instructions for {config.precision}: a small matrix product takes {slower}; set"
-            " --precision fp32, --device cuda for a run on another machine, or --emulated-precision to accept it."
+            " --precision fp32, --device cuda for a run on another machine, or --emulation allow."
         )
     return failures + compiling_problems(config)
 

@@ -168,7 +168,7 @@ class Examination:
     def device_findings(self) -> Iterator[Finding]:
         """Yield the faults of the devices, or a note if this machine has none to check."""
         config, ranks = self.config, self.ranks
-        problems = checks.device_problems(config, ranks, emulation=self.options.emulated_precision)
+        problems = checks.device_problems(config, ranks)
         if self.is_target_machine or (config.device == "auto" and ranks == 1 and config.precision != "fp16"):
             return found("error", "device", *problems)  # such a run would be one on this CPU
         unknown = f"it is not known if each rank (--ranks {ranks}) has one that supports {config.precision}"

@@ -42,7 +42,7 @@ def hint(finding: Finding, config: RunConfig, benchmark: str, rules: Ruleset) ->
     if finding.rule == "cache-clear" and not config.clear_cache:
         return "use --clear-cache"
     if finding.rule == "system-answers":
-        return "`timedrun system --out FILE` writes the questions; pass the completed file with --answers FILE"
+        return "complete the questions that `timedrun doctor --system --answers FILE` writes; pass --answers FILE"
     if finding.rule in VALUE_RULES:
         return next((f"use {option}" for key, option in OPTIONS.items() if finding.message.startswith(key)), "")
     return ""

@@ -35,7 +35,9 @@ def result_problems(
         return [f"{what}: there is nothing to resume; set --results to the folder of the run, or leave out --resume."]
     if writes_log and not resume and (paths.log.exists() or paths.side.exists()):
         taken = paths.log if paths.log.exists() else paths.side
-        return [f"{taken} exists; a result is never overwritten. Choose another --number or --results folder."]
+        return [
+            f"{taken} exists; a result is never overwritten. Choose another --results folder, or result_N.txt in it."
+        ]
     parent = existing(paths.folder)
     if not parent.is_dir():
         return [f"{parent} is a file, so {paths.folder} cannot be created; choose another --results folder."]

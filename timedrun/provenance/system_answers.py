@@ -85,8 +85,8 @@ def read_answers(path: Path) -> Answers:
         content = json.loads(read_text(path, LARGEST), object_pairs_hook=_once)
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"{path}: cannot be read as JSON ({json_fault(error)}); `timedrun system --out FILE` writes a file to"
-            " fill in."
+            f"{path}: cannot be read as JSON ({json_fault(error)}); `timedrun doctor --system --answers FILE` writes"
+            " a file to fill in."
         ) from None
     if not isinstance(content, dict) or not isinstance(override := content.pop(OVERRIDE, {}), dict):
         raise UsageError(f'{path}: the file or its "{OVERRIDE}" is not a JSON object of keys and answers.')

@@ -14,7 +14,7 @@ from judging.ground import stdio
 from judging.ground.result_files import read_json
 from mlevents.terminal_escape import printable
 from timedrun.distributed import parent_death_signal
-from timedrun.distributed.launch_env import Launch
+from timedrun.distributed.launch_env import LABEL, Launch
 from timedrun.distributed.stop_signals import handled
 from timedrun.racing.race_file import Turn, paths_of, side_file
 from timedrun.storage.method_sources import changes_naming
@@ -33,7 +33,7 @@ class Child(Protocol):
 class Forks(Protocol):
     """A process that forks runs of `timedrun`, whose imports it has."""
 
-    def fork(self, words: Sequence[str], stderr: int) -> Child: ...
+    def fork(self, words: Sequence[str], stderr: int, label: str) -> Child: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,16 +57,19 @@ class ConfigRuns:
     def start(self, turn: Turn, label: str) -> tuple[int, int]:
         """Run a turn to its end; return the exit code, and the signal that came, or 0."""
         config, results = self.config(turn.side), paths_of(self.folder, turn)
-        command = self.launch.run_command(self.benchmark, config, results, label, turn.seed)
+        command = self.launch.run_command(self.benchmark, config, results, turn.seed)
         forked = self.forks(read_json(side_file(self.folder, turn.side)))
-        code, _, interrupted = run_child(command, parent=self.parent if forked else None)
+        code, _, interrupted = run_child(command, label, parent=self.parent if forked else None)
         return code, interrupted
 
 
-def run_child(command: list[str], *, keep_output: bool = False, parent: Forks | None = None) -> tuple[int, str, int]:
-    """Run `command` to its end, its progress shown on standard error: line by line if `keep_output`. Return the exit
-    code, with `keep_output` the last lines of standard error, and whether a signal was received. A `parent` forks it
-    instead of a new Python, whose start takes longer than a short run; its output is then shown and not kept.
+def run_child(
+    command: list[str], label: str = "", *, keep_output: bool = False, parent: Forks | None = None
+) -> tuple[int, str, int]:
+    """Run `command` to its end, its progress shown with `label` on standard error: line by line if `keep_output`.
+    Return the exit code, with `keep_output` the last lines of standard error, and whether a signal was received. A
+    `parent` forks it instead of a new Python, whose start takes longer than a short run; its output is then shown and
+    not kept.
 
     The child has a process group of its own, so that Ctrl-C reaches this process only, which forwards SIGINT, SIGTERM
     and SIGHUP and waits for the run to save and end. A second signal ends the run at once. Call it from the main
@@ -87,12 +90,12 @@ def run_child(command: list[str], *, keep_output: bool = False, parent: Forks | 
         with ExitStack() as stack:
             if parent is not None:
                 assert not keep_output
-                child = parent.fork(command[command.index("timedrun") + 1 :], 2)
+                child = parent.fork(command[command.index("timedrun") + 1 :], 2, label)
             else:
                 child = process = stack.enter_context(
                     subprocess.Popen(
                         command,
-                        env=parent_death_signal.environment(),
+                        env=parent_death_signal.environment() | {LABEL: label},
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         stderr=subprocess.PIPE if keep_output else None,

@@ -38,11 +38,6 @@ from timedrun.storage.source_copies import digest
 LAST_BYTES: Final = 4096  # of the output of a failed run, in which a missing file is named
 LONGEST_LABEL: Final = 40
 """Characters of a command that is its own label; a longer one is labelled by its letter and the words of its own."""
-NO_PACKAGE: Final = {
-    "sweep": "for a sweep",
-    "tune": "for a tuning",
-    "run": "for `run command`; give FOLDER/a to `timedrun package`",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +82,8 @@ def plan_of(request: CommandRequest) -> RacePlan:
     """Return the plan of a race of commands; the last side is compared with each of the others. Raises UsageError for
     what is no race."""
     verb, labelled, commits = request.verb, *labelled_commands(request)
-    if verb == "race" and len(labelled) < 2:
-        raise UsageError("a race needs two sides: give two commands, or one and --at twice; the same one is a control.")
-    if verb == "run" and len(labelled) != 1:
-        raise UsageError(f"`run command` takes one command, here are {len(labelled)}; `race command` takes several.")
+    if not labelled:
+        raise UsageError("give a command line, or several that race; one and --at twice races two commits.")
     sides = {letter: CommandSide(name=letter, command=command, **request.settings) for letter, (_, command) in
              labelled.items()}  # fmt: skip
     labels = {letter: label for letter, (label, _) in labelled.items()}
@@ -100,11 +93,14 @@ def plan_of(request: CommandRequest) -> RacePlan:
     for side in slower if commits else ():
         changed += differences(repository, commits[side], commits[last])
     tuning, comparisons = None, list[Comparison]()
-    if verb == "sweep":
+    no_package = "for a single command; give FOLDER/a to `timedrun package`" if len(sides) == 1 else ""
+    if request.budgets or any(BUDGET in side.command for side in sides.values()):
+        no_package = "for a sweep"
         sides, budgets = at_budgets(sides, labels, request.budgets)
         commits = {name: commits[letter] for name in sides if (letter := name.partition("_")[0]) in commits}
         labels = {name: budget.label for name, budget in budgets.items()}
     elif verb == "tune":
+        no_package = "for a tuning"
         seed = request.rounds.first_seed
         tuning, sides, labels = first_trials(sides, labels, minutes=request.minutes, seed=seed, split=request.split)
     else:
@@ -123,7 +119,7 @@ def plan_of(request: CommandRequest) -> RacePlan:
         budgets=budgets,
         tuning=tuning,
         differences=changed,
-        no_package=NO_PACKAGE.get(verb, ""),
+        no_package=no_package,
         runs=request.rounds.runs,
         sides={},
         turns=[],
@@ -177,7 +173,7 @@ def at_budgets(
 
 
 @contextmanager
-def command_runs(folder: Path, race: Race, *, new: bool = False, report_only: bool = False) -> Iterator[Start]:
+def command_runs(folder: Path, race: Race, *, new: bool = False) -> Iterator[Start]:
     """Yield what runs a turn of a race of commands, each in the working directory or in that of its commit. A folder
     that is `new` is removed if a commit cannot be checked out. Raises UsageError if a side's source has changed since
     its runs."""
@@ -186,12 +182,12 @@ def command_runs(folder: Path, race: Race, *, new: bool = False, report_only: bo
     options = {name: race.options[name] for name in ("build", "shared") if name in race.options}
     with ExitStack() as stack:
         try:
-            places = stack.enter_context(checked_out(repository, {} if report_only else commits, **options))
+            places = stack.enter_context(checked_out(repository, commits if race.left else {}, **options))
         except PreflightError:
             if new:
                 shutil.rmtree(folder)
             raise
-        if not (new or report_only):
+        if race.left and not new:
             require_same_source(folder, race, places)
 
         def start(turn: Turn, label: str) -> tuple[int, int]:
@@ -225,8 +221,8 @@ def require_same_source(folder: Path, race: Race, places: Mapping[str, Path]) ->
 
 
 def run_code(race: Race, folder: Path, code: ExitCode) -> ExitCode:
-    """Return the exit code of `timedrun run command`: that of the run, the worst one of several."""
-    if race.verb != "run" or code not in (ExitCode.OK, ExitCode.ERROR):
+    """Return the exit code of a race: of a single command that of its run, the worst one of several."""
+    if not race.is_single_command or code not in (ExitCode.OK, ExitCode.ERROR):
         return code
     ends = {verdict_of(paths_of(folder, turn)).code for turn in race.turns}
     return ExitCode.TARGET_NOT_REACHED if ends <= {*FINE} and ExitCode.TARGET_NOT_REACHED in ends else code

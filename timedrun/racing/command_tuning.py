@@ -87,7 +87,7 @@ def report_of(folder: Path, planned: Race) -> TuningReport:
 
 
 def write_commands(tuning: Tuning, folder: Path, chosen: dict[str, tuple[Values, Tuned]]) -> dict[str, str]:
-    """Write the chosen commands to a file of TOML that `race command` reads, with the records of their tuning."""
+    """Write the chosen commands to a file of TOML that `timedrun race` reads, with the records of their tuning."""
     side = cattrs.structure(next(iter(tuning.bases.values())), CommandSide)
     kept = {key: value for key in KEPT if (value := getattr(side, key)) not in ("", False, ())}
     lines = [f"{key} = {toml(value)}" for key, value in kept.items()]

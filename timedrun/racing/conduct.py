@@ -26,13 +26,12 @@ class Conduct:
     """Carry out a race, whatever its sides are.
 
     start: runs a turn. package: makes the package of a whole race. tuning: the report of a tuning, whose search plans
-    its runs. report_only: start no run. as_json: print race.json.
+    its runs. as_json: print race.json.
     """
 
     start: Start
     package: Packager
     tuning: TuningReport | None = None
-    report_only: bool = False
     as_json: bool = False
 
     def run(self, race: Race, folder: Path) -> ExitCode:
@@ -43,12 +42,10 @@ class Conduct:
         with race_file.locked(folder):
             missing = missing_parts(race)
             settle(race, folder)
-            interrupted = 0
-            if not self.report_only:
-                for what, why in ({} if self.tuning else missing).items():
-                    stdio.message(f"timedrun {race.verb}: no {what}: {why}")
-                plan_again(race, folder)
-                interrupted = self._run_all(race, folder, again)
+            for what, why in ({} if self.tuning else missing).items():
+                stdio.message(f"timedrun {race.verb}: no {what}: {why}")
+            plan_again(race, folder)
+            interrupted = self._run_all(race, folder, again)
             no_package = "the race was interrupted" if interrupted else missing.get("package", "")
             report = self.tuning or (SweepReport(race, folder) if race.budgets else Report(race, folder))
             if not self.as_json:  # the checks, the package and the figure take seconds

@@ -220,9 +220,19 @@ class Race:
 
     @property
     def verb(self) -> str:
-        """The verb that planned it, which is `run` for a single command."""
-        alone = self.benchmark == COMMANDS and len(self.racing) == 1
-        return "tune" if self.tuning else "sweep" if self.budgets else "run" if alone else "race"
+        """The verb that planned it."""
+        return "tune" if self.tuning else "race"
+
+    @property
+    def is_single_command(self) -> bool:
+        return self.benchmark == COMMANDS and not self.tuning and len(self.racing) == 1
+
+    @property
+    def left(self) -> bool:
+        """True if a run has not ended, or may follow, as in a tuning."""
+        return self.tuning is not None or any(
+            turn.status in ("planned", "running", "interrupted") for turn in self.turns
+        )
 
     @property
     def racing(self) -> dict[str, str]:

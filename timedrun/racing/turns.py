@@ -21,7 +21,7 @@ from timedrun.run.verdict import FINE, verdict_of
 MOST_FAILURES: Final = 3
 """Failures in a row that end a side."""
 
-MISSING: Final = "its log is missing; put it back and use --report"
+MISSING: Final = "its log is missing; put it back and use --resume"
 
 
 def run_all(

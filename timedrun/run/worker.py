@@ -19,7 +19,7 @@ from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
 from timedrun.distributed import config_consistency, status_files
 from timedrun.distributed.failure import is_symptom
-from timedrun.distributed.launch_env import LAUNCHED, Launch
+from timedrun.distributed.launch_env import LAUNCHED, MAX_RESTARTS, Launch
 from timedrun.distributed.process_group import ProcessGroup, require_warm_up_for_ddp
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog
@@ -170,7 +170,7 @@ def options_of_all(options: LaunchOptions, ranks: ProcessGroup) -> dict[str, obj
     return {
         "--resume": options.resume,
         "--checkpoint-minutes": options.checkpoint_minutes,
-        "--restarts": options.restarts,
+        MAX_RESTARTS: options.restarts,
         "--device (resolved)": ranks.device.type,
         "--threads or OMP_NUM_THREADS": origin.computing_threads(ranks.device.type),
     }

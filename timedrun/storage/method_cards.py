@@ -13,7 +13,7 @@ from timedrun.storage.benchmark_folders import ROOT
 METHODS: Final = ROOT / "timedrun" / "methods"
 CARDS: Final = METHODS / "cards"
 WORDS: Final = ("method", "methods")
-"""Words of `timedrun list` and `timedrun show` that stand for the methods, and cannot name a benchmark there."""
+"""Words of `timedrun show` that stand for the methods, and cannot name a benchmark there."""
 
 
 @dataclass(frozen=True, kw_only=True)

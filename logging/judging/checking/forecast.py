@@ -130,7 +130,7 @@ def _rules(benchmark: str, rules: Ruleset | None) -> Ruleset:
     """Return `rules`, by default of the newest round with points; raise UsageError if it has none of `benchmark`."""
     rounds = rounds_with_points(benchmark)
     if not rounds:
-        raise UsageError(f"no round has reference convergence points of {short(benchmark)}; see `timedrun list`.")
+        raise UsageError(f"no round has reference convergence points of {short(benchmark)}; see `timedrun show`.")
     if rules is not None and rules.name not in rounds:
         raise UsageError(f"{rules.name} has no convergence points of {benchmark}; use --ruleset {' or '.join(rounds)}.")
     return rules or ruleset_named(rounds[-1])

@@ -84,7 +84,7 @@ def compare_sets(
     if not times[0]:
         raise NotComparable(
             f"{names[0]} and {names[1]} reach the target in no pair both, but in {len(attempts[0].reached)} and"
-            f" {len(attempts[1].reached)} runs apart; compare them with --unpaired."
+            f" {len(attempts[1].reached)} runs apart; compare them with --no-paired."
         )
     scores = [_score(runs) for runs in sets]
     minutes = [score.score_minutes for score in scores]
@@ -128,7 +128,7 @@ def _allowed_differences(
     """Return the differences of two sets; raise NotComparable for one that is not allowed, or copies of a log."""
     for runs in (slow, fast):
         if not runs:
-            raise NotComparable("a set has no run with a partner of the same number; compare them with --unpaired.")
+            raise NotComparable("a set has no run with a partner of the same number; compare them with --no-paired.")
         _, name = rules_of(_benchmark(runs), None, runs)
         if name and (message := copied(runs, name, [])):
             raise NotComparable(f"a set contains copies of a run: {message}.")
@@ -275,19 +275,19 @@ def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> dict[i
 def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> None:
     """Raise NotComparable unless pairs have equal numbers and every pair started before the next one."""
     if len(slow) != len(fast):
-        raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be paired; compare them with --unpaired.")
+        raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be paired; compare them with --no-paired.")
     before = -math.inf
     for a, b in zip(slow, fast, strict=True):
         if _number(a.path) != _number(b.path):
             raise NotComparable(
                 f"{_name(a.path)} and {_name(b.path)} are not a pair: their numbers differ; leave out runs without a "
-                "partner, or use --unpaired."
+                "partner, or use --no-paired."
             )
         starts = [run.started_ms for run in (a, b) if run.started_ms is not None]
         if starts and min(starts) < before:
             raise NotComparable(
                 f"{_name(a.path)} and {_name(b.path)} started before the preceding pair: these runs were not "
-                "interleaved; use --unpaired."
+                "interleaved; use --no-paired."
             )
         before = max([before, *starts])
 

@@ -31,8 +31,11 @@ NO_ENERGY: Final = "a profile of other hardware has no energy"
 
 def over_schedule(progress: Sequence[float], values: Sequence[float], until: float = 1.0) -> float:
     """Return the mean over the schedule, up to the fraction `until`, of `values` at the fractions `progress`, linear in
-    between and constant before the first and after the last."""
-    points = sorted(zip(progress, values, strict=True))
+    between and constant before the first and after the last; of values at one fraction, their mean counts."""
+    at: dict[float, list[float]] = {}
+    for place, value in zip(progress, values, strict=True):
+        at.setdefault(place, []).append(value)
+    points = [(place, fmean(at[place])) for place in sorted(at)]
     points = [(0.0, points[0][1]), *points, (1.0, points[-1][1])]
     area = 0.0
     for (a, value), (b, other) in pairwise(points):

@@ -94,11 +94,11 @@ def verdicts(curves: Sequence[Comparison]) -> list[str]:
         labels.setdefault(words, []).append(curve.label)
     lines += [stdio.fitted(printable(f"{', '.join(own)}: {words}"), 4) for words, own in labels.items()]
     if needed := sorted({float(f"{gain.needs:.2g}") for curve in curves[1:] for gain in curve.gains if gain.needs}):
-        option = "--baseline-ratios" if curves[0].gains[0].unit else "--budgets"
+        option = "--ratios" if curves[0].gains[0].unit else "--budgets"
         whole = option == "--budgets" and min(needed) >= 1  # a command may take no fraction
         lengths = dict.fromkeys(f"{round(length) if whole else length:g}" for length in needed)
         wanted = f"{option} {(',' if option == '--budgets' else ' ').join(lengths)}"
-        lines.append(stdio.fitted(printable(f"next: a sweep of {curves[0].label} with {wanted}, to compare there"), 4))
+        lines.append(stdio.fitted(printable(f"next: a race of {curves[0].label} at {wanted}, to compare there"), 4))
     return [*lines, *grouped("warning:", {curve.label: curve.warnings for curve in curves[1:]})]
 
 

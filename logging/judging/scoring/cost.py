@@ -30,20 +30,21 @@ class PriceList:
 Price = float | PriceList  # US dollars per hour of the whole system, or where its list price is
 
 
-def prices_of(given: Sequence[float | str | None], file: str | None) -> list[Price]:
-    """Return the prices of the options `--price`, "list" or "list:OFFER" among them, and `--prices`, a user's own list.
+def prices_of(given: Sequence[float | str | None]) -> list[Price]:
+    """Return the prices of the options `--price`, "list" and files of a user's own among them, each perhaps with the
+    text of its offers, as list:OFFER.
 
-    Raises UsageError if the file is no price list, or no price is taken from it."""
-    known = [price for price in given if price is not None] or (["list"] if file else [])
-    table = TABLE if file is None else Path(file)
-    prices = [PriceList(table, p.partition(":")[2]) if isinstance(p, str) else p for p in known]
-    if file is not None and not any(isinstance(price, PriceList) for price in prices):
-        raise UsageError(
-            f"--prices {file} is not used, since --price gives the price; pass --price list, or one of both."
-        )
-    for price in prices:
-        if isinstance(price, PriceList) and not _offers(price):
-            raise UsageError(f"{price.file}: no offer contains {price.offer!r}.")
+    Raises UsageError if a file is no price list, or has no such offer."""
+    prices: list[Price] = []
+    for price in given:
+        if isinstance(price, str):
+            name, _, offer = price.partition(":")
+            prices.append(PriceList(TABLE if name == "list" else Path(name), offer))
+        elif price is not None:
+            prices.append(price)
+    for listed in prices:
+        if isinstance(listed, PriceList) and not _offers(listed):
+            raise UsageError(f"{listed.file}: no offer contains {listed.offer!r}.")
     return prices
 
 

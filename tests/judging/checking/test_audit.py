@@ -40,7 +40,7 @@ def round_folder(tmp_path: Path, write_run: WriteRun) -> Path:
 @pytest.fixture
 def audited(round_folder: Path, told: Told) -> Audited:
     """The audit of the round as its JSON says."""
-    return lambda *options: told("audit", round_folder, *options, code=1)  # it has no source
+    return lambda *options: told("check", round_folder, "--audit", *options, code=1)  # it has no source
 
 
 def edit(log: Path, pattern: str, text: str, count: int = 1) -> None:
@@ -152,7 +152,7 @@ def test_scores_are_compared_with_the_summarizers_table_to_its_digits(audited, t
         f"{header}Example Inc.,The one,12.012,,https://example.org/blob/main/Example/systems/one.json\n"
         f"{header}Example,two,12.34,7.1,\n"
     )
-    audit = audited("--published", table)
+    audit = audited(table)
     assert [result_set["agrees"] for result_set in audit["sets"]] == [True, False]
     (differs,) = of(audit, "published-score")
     assert re.fullmatch(r"the score is 12\.3456\d* min, but the published score is 12\.34 min", differs["message"])
@@ -166,7 +166,7 @@ def test_scores_are_compared_with_the_summarizers_json_to_its_digits(audited, tm
         {"submitter": "Example", "system": "two", "resnet:time_to_train": 12.34, "bert:time_to_train": None},
     ]
     (tmp_path / "summary.json").write_text(json.dumps(rows))
-    audit = audited("--published", tmp_path / "summary.json")
+    audit = audited(tmp_path / "summary.json")
     assert [result_set["agrees"] for result_set in audit["sets"]] == [True, False]
     assert audit["published_without_set"] == []
 
@@ -198,11 +198,11 @@ def test_a_stale_scaling_file_gives_one_score_of_the_set_its_submitter_and_the_r
 )
 def test_a_table_that_is_not_the_summarizers_is_refused(round_folder, tmp_path, text, message, refused):
     (tmp_path / "summary.csv").write_text(text)
-    assert message in refused("audit", round_folder, "--published", tmp_path / "summary.csv")
+    assert message in refused("check", round_folder, "--audit", tmp_path / "summary.csv")
 
 
 def test_a_folder_without_submitters_is_refused(tmp_path, refused):
-    assert "pass the folder of a round" in refused("audit", tmp_path)
+    assert "pass the folder of a round" in refused("check", tmp_path, "--audit")
 
 
 class Page(HTMLParser):
@@ -233,7 +233,8 @@ def test_text_and_page_have_the_same_facts_and_no_text_of_the_round_is_markup(ro
     hostile = "<script>alert(1)<"
     (round_folder / "Example").rename(round_folder / hostile)
     shutil.copytree(round_folder / hostile / "results", round_folder / "B\x1b[31m&" / "results")
-    text = printed("audit", round_folder, "--html", tmp_path / "page.html", code=1)
+    text = printed("check", round_folder, "--audit", code=1)
+    printed("report", round_folder, "--out", tmp_path / "page.html", code=1)
     assert max(map(len, text.splitlines())) <= 100 and "\x1b" not in text
     assert "      2  Byte-identical logs in two sets" in text.splitlines()
     page = Page((tmp_path / "page.html").read_text())

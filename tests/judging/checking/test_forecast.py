@@ -26,7 +26,7 @@ def written(folder: Path, write_run: WriteRun, epochs: tuple[int, ...], **logged
 
 def test_the_probabilities_are_those_of_simulated_sets_in_the_official_checker(tmp_path, write_run, told):
     epochs = (33, 34, 35, 35, 36, 34)
-    forecasted = told("forecast", written(tmp_path / "runs", write_run, epochs), "--ruleset", "2.0")
+    forecasted = told("score", "--forecast", written(tmp_path / "runs", write_run, epochs), "--ruleset", "2.0")
     mean, deviation = np.mean(epochs), np.std(epochs, ddof=1)
     assert (forecasted["mean"], forecasted["deviation"]) == (pytest.approx(mean), pytest.approx(deviation))
     checker = RCP_Checker("training", "2.0.0", "resnet", False)
@@ -76,7 +76,7 @@ def test_the_reference_itself_is_as_often_above_its_mean_as_below_and_no_number_
 def test_text_fits_100_columns_and_names_differing_settings(tmp_path, write_run, printed):
     folder = written(tmp_path, write_run, (33, 34, 34), lars_opt_base_learning_rate=2.5, model_bn_span=32)
     write_run(tmp_path, 3, status="aborted", global_batch_size=3264)
-    text = printed("forecast", folder, "--ruleset", "v2.0", "--batch-size", "5000")
+    text = printed("score", "--forecast", folder, "--ruleset", "v2.0", "--batch-size", "5000")
     assert max(map(len, text.splitlines())) <= 100
     assert "A set of 5 such runs" in text and "opt_base_learning_rate 2.5 (10.5 and " in text
     assert "1 of 4 runs did not converge" in text and "converge equally at 5000" in text.replace("\n    ", " ")
@@ -96,7 +96,7 @@ def test_text_fits_100_columns_and_names_differing_settings(tmp_path, write_run,
     ],
 )
 def test_refusals_say_what_there_is(words, why, refused):
-    assert why in refused("forecast", *words.split())
+    assert why in refused("score", "--forecast", *words.split())
 
 
 def test_runs_that_cannot_be_forecast_are_refused(tmp_path, write_run, refused):
@@ -112,4 +112,4 @@ def test_runs_that_cannot_be_forecast_are_refused(tmp_path, write_run, refused):
         "digits": "used data other than resnet's",
         "empty.txt": "no readable :::MLLOG record",
     }.items():
-        assert why in refused("forecast", tmp_path / name)
+        assert why in refused("score", "--forecast", tmp_path / name)

@@ -141,7 +141,7 @@ def test_incomplete_pairs_copies_and_empty_sets_are_refused(tmp_path, write_set)
     other = [
         replace(run, sha256=run.sha256[::-1], final_quality=0.8 if number else 0.5) for number, run in enumerate(slow)
     ]
-    with pytest.raises(NotComparable, match=r"in no pair both, but in 1 and 1 runs apart; .* --unpaired"):
+    with pytest.raises(NotComparable, match=r"in no pair both, but in 1 and 1 runs apart; .* --no-paired"):
         compare_sets(both, other, paired=True)
 
 
@@ -171,7 +171,7 @@ def test_sides_of_one_race_are_compared_in_pairs_by_themselves(tmp_path, write_r
     assert (race["paired"], race["runs_slow"], race["verdict"]) == (True, 3, "faster")
     assert "runs without a partner were left out: 1 of the first set" in str(race["notes"])
     assert race["portable_score"] == pytest.approx([0.5, 0.5, 0.5], rel=1e-6)
-    apart = told(*words, "--unpaired")
+    apart = told(*words, "--no-paired")
     assert not apart["paired"] and apart["portable_score"] is None
 
 

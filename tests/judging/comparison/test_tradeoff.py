@@ -63,7 +63,7 @@ def profile(config: str, /, seconds: float = 0.1, **values: object) -> str:
 def test_a_run_has_its_own_steps_and_evaluations_at_the_rates_of_the_profile(results, told):
     # The method's steps grow from 0.1 to 0.3 s over 40 steps, of which its runs took 30: 0.1 to 0.25 s.
     profiles = [profile("base"), profile("method", positions=SLOWER, schedule={"steps": 40}, global_batch=64)]
-    values = told("tradeoff", "base", "method", "--profile", *profiles, "--price", "36")
+    values = told("compare", "base", "method", "--profile", *profiles, "--price", "36")
     base, method = (curve["gains"][0] for curve in values["curves"])
     assert base["minutes"] * 60 == pytest.approx(30 * 0.1 + 3 * 2) and base["usd"] == pytest.approx(9.0 * 0.01)
     assert method["minutes"] * 60 == pytest.approx(30 * 0.175 + 3 * 2)
@@ -77,17 +77,17 @@ def test_a_run_of_a_sweep_took_the_profile_up_to_the_end_of_its_own_schedule(res
     longer = profile("method", positions=SLOWER, schedule={"steps": 60})
     own = profile("method_x1", positions=SLOWER, schedule={"steps": 30})
     for profiles, seconds in ((longer, 0.15), (own, 0.2)):
-        (curve,) = told("tradeoff", "swept", "--profile", profiles)["curves"]
+        (curve,) = told("compare", "swept", "--profile", profiles)["curves"]
         assert curve["gains"][0]["minutes"] * 60 == pytest.approx(30 * seconds + 3 * 2)
 
 
 def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are_not(results, printed):
     pytest.importorskip("matplotlib")
     profiles = profile("base", device="cpu", threads=2, system={"host_processor_model_name": "Fast"})
-    text = printed("tradeoff", "base", "method", "--profile", profiles, "--out", "there.svg", "--price", "9")
+    text = printed("compare", "base", "method", "--profile", profiles, "--out", "there.svg", "--price", "9")
     assert "~9.0 s" in text and "time: extrapolated to cpu, Fast, 2 threads (base.json)" in text
     assert "note: left out, without a profile: method" in text
-    assert "extrapolated" not in printed("tradeoff", "base", "method", "--out", "here.svg")
+    assert "extrapolated" not in printed("compare", "base", "method", "--out", "here.svg")
     there, here = (Path(name).read_text() for name in ("there.svg", "here.svg"))
     assert "Open markers" in there and "US dollars" in there
     assert "Open markers" not in here and "US dollars" not in here
@@ -101,7 +101,7 @@ def test_each_machine_of_several_has_its_own_times_costs_and_answers(results, to
         for config, share in (("base", 1.0), ("method", 0.5)):
             file = Path(profile(config, seconds * share, **machine))
             files.append(str(file.rename(f"{folder}_{file}")))
-    words = ("tradeoff", "base", "method", "--profile", *files, "--price", "list")
+    words = ("compare", "base", "method", "--profile", *files, "--price", "list")
     l4, t4 = told(*words)["machines"]
     assert (l4["machine"], t4["machine"]) == ("cuda, NVIDIA L4", "cuda, Tesla T4")
     seconds = [60 * curve["gains"][0]["minutes"] for machine in (l4, t4) for curve in machine["curves"]]
@@ -136,5 +136,5 @@ def test_each_machine_of_several_has_its_own_times_costs_and_answers(results, to
     ],
 )
 def test_what_cannot_be_extrapolated_is_refused(results, values, message, refused, printed):
-    assert message in refused("tradeoff", "base", "method", "--profile", profile("base", **values))
-    assert printed("tradeoff", "base", "method", "--profile", f"base={profile('other')}")
+    assert message in refused("compare", "base", "method", "--profile", profile("base", **values))
+    assert printed("compare", "base", "method", "--profile", f"base={profile('other')}")

@@ -38,7 +38,7 @@ def test_a_command_started_without_a_stream_does_its_work_and_opens_no_file_in_i
 
 
 def test_the_command_starts_without_streams():
-    assert shell(f"{sys.executable} -m timedrun list image_classification <&- >&- 2>&-").returncode == 0
+    assert shell(f"{sys.executable} -m timedrun show image_classification <&- >&- 2>&-").returncode == 0
 
 
 def test_what_nobody_reads_changes_no_exit_code(tmp_path):

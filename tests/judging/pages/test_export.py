@@ -36,7 +36,7 @@ def log(tmp_path: Path, write_run: WriteRun) -> Path:
 
 
 def test_csv_has_a_row_per_value_and_the_time_to_train(log, tmp_path, printed):
-    printed("export", log.parent, log, "--csv", tmp_path / "values.csv")
+    printed("report", log.parent, log, "--csv", tmp_path / "values.csv")
     with open(tmp_path / "values.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {(row["run"], row["verified"], row["status"]) for row in rows} == {("toy/result_0", "False", "success")}
@@ -50,7 +50,7 @@ def test_csv_has_a_row_per_value_and_the_time_to_train(log, tmp_path, printed):
 
 def test_a_side_of_a_race_has_its_label_as_on_other_pages(log, tmp_path, printed):
     (log.parents[1] / "race.json").write_text(json.dumps({"race": {"sides": {"toy": "=python train.py 2"}}}))
-    printed("export", log, "--csv", tmp_path / "values.csv")
+    printed("report", log, "--csv", tmp_path / "values.csv")
     with open(tmp_path / "values.csv", newline="") as file:
         assert {row["config"] for row in csv.DictReader(file)} == {"'=python train.py 2"}
     (run,) = runs_at([log])
@@ -63,7 +63,7 @@ def test_a_linked_log_is_named_by_its_place_and_no_log_is_written_over(log, tmp_
     link.symlink_to(log)
     assert [run.name for run in runs_at([link.parent])] == ["linked/result_0"]
     content = log.read_bytes()
-    for words in (["export", log, "--csv", log], ["explore", log.parent, "--out", log]):
+    for words in (["report", log, "--csv", log], ["explore", log.parent, "--out", log]):
         assert "is an MLPerf log, which is never overwritten" in refused(*words)
     assert log.read_bytes() == content
 
@@ -75,7 +75,7 @@ def test_progress_in_samples_is_no_epoch(tmp_path, write_run):
 
 def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log, tmp_path):
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    arguments = ["export", str(log.parent), "--tensorboard", str(tmp_path / "events")]
+    arguments = ["report", str(log.parent), "--tensorboard", str(tmp_path / "events")]
     assert main(arguments) == 0
     accumulator = accumulators.EventAccumulator(str(tmp_path / "events" / "toy" / "result_0"))
     accumulator.Reload()
@@ -92,10 +92,10 @@ def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log
 
 def test_a_missing_package_is_answered_with_the_pip_command_and_nothing_is_written(log, tmp_path, monkeypatch, refused):
     monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.event_file_writer", None)
-    assert "pip install 'timedrun[tensorboard]'" in refused("export", log, "--tensorboard", tmp_path / "out", code=1)
+    assert "pip install 'timedrun[tensorboard]'" in refused("report", log, "--tensorboard", tmp_path / "out", code=1)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_without_logs_is_refused(tmp_path, refused):
-    assert "no log found" in refused("export", tmp_path, "--csv", tmp_path / "out.csv")
+    assert "no log found" in refused("report", tmp_path, "--csv", tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()

@@ -131,19 +131,16 @@ def test_all_sets_below_a_folder_are_plotted_once_into_it(tmp_path, write_run, f
         write_run(tmp_path / system, 0, platform=system, config_name=system)
     (tmp_path / "slow/result_1.txt").touch()  # of a failed run
     shutil.copytree(tmp_path / "slow", tmp_path / "zz_copy")
-    printed("plot", tmp_path)
-    assert (tmp_path / "quality_over_time.png").is_file()
+    printed("report", tmp_path, "--figure", tmp_path / "over_time.png")
+    assert (tmp_path / "over_time.png").is_file()
     assert [text.get_text().split(":")[0] for text in figures[0].legends[0].get_texts()][:2] == ["fast", "slow"]
-    assert "--out FILE is required" in refused("plot", tmp_path / "slow", tmp_path / "fast")
-    (tmp_path / "systems").mkdir()
-    refused("plot", tmp_path)  # a package gets no file
     (tmp_path / "slow/result_0.txt").write_text("")
-    assert "no MLPerf log; nothing" in refused("plot", tmp_path / "slow", "--out", tmp_path / "x.png", code=1)
+    assert "no MLPerf log; nothing" in refused("report", tmp_path / "slow", "--figure", tmp_path / "x.png", code=1)
 
 
 def test_losses_and_throughput_of_the_log_are_plotted(tmp_path, write_run, figures, printed, refused):
     path = write_run(tmp_path, 0, minutes=2.0)
-    assert "no run of" in refused("plot", tmp_path, "--what", "loss", code=1)
+    assert "no run of" in refused("report", tmp_path, "--figure", "x.png", "--what", "loss", code=1)
     started = read(path).started
     assert started is not None
     stats = event(int(started.time_ms) + 30_000, "tracked_stats", {"train_loss": 2.5, "throughput": 80.0}, step=5)
@@ -151,8 +148,7 @@ def test_losses_and_throughput_of_the_log_are_plotted(tmp_path, write_run, figur
     lines.insert(started.line, f":::MLLOG {json.dumps(stats)}")
     path.write_text("\n".join([*lines, ""]))
     for what, value, label in (("loss", 2.5, "training loss"), ("throughput", 80.0, "samples per second")):
-        printed("plot", tmp_path, "--what", what)
-        assert (tmp_path / f"{what}_over_time.png").is_file()
+        printed("report", tmp_path, "--figure", tmp_path / "figure.png", "--what", what)
         (axes,) = figures[-1].axes
         line: Any = axes.lines[0]
         assert (list(line.get_xdata()), list(line.get_ydata())) == ([pytest.approx(30)], [value])

@@ -84,10 +84,10 @@ def test_a_system_without_accelerators_is_found_by_its_processor_and_cores():
 def test_an_offer_is_chosen_by_its_text_and_the_range_of_all_is_stated(tmp_path):
     log = described(tmp_path, "NVIDIA H100-SXM5-80GB")
     assert "AWS p5.48xlarge on demand, us-east-1; of 7 offers from $27.92 to $98.32)" in str(cost(log, 60.0, LIST))
-    (price,) = prices_of(["list:coreweave"], None)
+    (price,) = prices_of(["list:coreweave"])
     assert cost(log, 60.0, price).usd == pytest.approx(49.24)
     with pytest.raises(UsageError, match="no offer contains 'nobody'"):
-        prices_of(["list:nobody"], None)
+        prices_of(["list:nobody"])
 
 
 OWN = """[[machine]]
@@ -107,15 +107,16 @@ def test_a_list_of_ones_own_takes_the_place_of_timedruns(tmp_path, make_set, tol
     for file in (tmp_path / "own").glob("run_*/system.json"):
         file.write_text(json.dumps(json.loads(file.read_text()) | system))
     (file := tmp_path / "own.toml").write_text(OWN)
-    for words in ((), ("--price", "list")):
-        (scored,) = told("score", own, "--prices", file, *words)
+    for words in (file, f"{file}:our"):
+        (scored,) = told("score", own, "--price", words)
         assert scored["cost"]["usd"] == pytest.approx(0.25, rel=1e-3) and scored["cost"]["date"] == "2026-11-01"
-    costs = told("compare", own, shutil.copytree(own, tmp_path / "again"), "--prices", file)["costs"]
+    costs = told("compare", own, shutil.copytree(own, tmp_path / "again"), "--price", file)["costs"]
     assert [found["usd"] for found in costs] == pytest.approx([0.25] * 2, rel=1e-2)
-    assert "our server" in printed("tradeoff", own, "--prices", file)
-    told("explore", own, "--out", tmp_path / "own.html", "--prices", file)
+    assert "our server" in printed("compare", own, "--price", file)
+    told("explore", own, "--out", tmp_path / "own.html", "--price", file)
     assert "our server" in (tmp_path / "own.html").read_text()
-    assert "is not used" in refused("score", own, "--price", "3", "--prices", file)
+    assert "no offer contains 'their'" in refused("score", own, "--price", f"{file}:their")
+    assert "cheap is no price: give US dollars" in refused("score", own, "--price", "cheap")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_what_is_no_price_list_is_refused_with_the_place(tmp_path, text, place):
     if text is not None:
         file.write_text(text)
     with pytest.raises(UsageError) as refusal:
-        prices_of([], str(file))
+        prices_of([str(file)])
     assert str(refusal.value).startswith(str(file)) and place in str(refusal.value)
 
 

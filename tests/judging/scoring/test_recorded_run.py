@@ -155,7 +155,7 @@ def test_runs_are_repeated_with_their_threads_or_those_given_or_cores(results, m
     (side / "environment.txt").unlink()
     commands: list[list[str]] = []
 
-    def run(command: list[str], **options: object) -> tuple[int, str, bool]:
+    def run(command: list[str], label: str, **options: object) -> tuple[int, str, bool]:
         commands.append(command)
         return 1, "", False
 

@@ -45,7 +45,7 @@ def test_help_topics_need_no_text_and_have_one_vocabulary_on_every_python(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "option"), [("language_model.gpt", "--evaluation-text"), ("language_model", "--merges")]
+    ("benchmark", "option"), [("language_model.gpt", "--evaluation-text"), ("language_model", "--images")]
 )
 def test_options_of_the_other_benchmark_are_refused(benchmark, option, tmp_path, refused):
     folder = ["--data-folder", tmp_path, "--text", tmp_path]
@@ -64,7 +64,7 @@ def test_documents_become_shards_with_the_token_before_each(texts, byte_pairs_li
     monkeypatch.setattr(preparation, "DOCUMENTS", 7)
     encoder, merges = byte_pairs_like_gpt2
     folder = tmp_path / "out"
-    options = {"vocabulary": encoder, "merges": merges, "evaluation_text": texts[1:]}
+    options = {"vocabulary": encoder, "evaluation_text": texts[1:]}
     found = prepare(shards(), folder, decode=False, workers=1, text=texts[:1], **options)  # type: ignore[arg-type]
     store = ShardStore(folder)
     names = [path.name for path in store.files]
@@ -83,7 +83,7 @@ def test_documents_become_shards_with_the_token_before_each(texts, byte_pairs_li
 
 def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(texts, byte_pairs_like_gpt2, tmp_path, text):
     encoder, merges = byte_pairs_like_gpt2
-    prepare(shards(280), tmp_path / "out", decode=False, workers=1, text=texts, vocabulary=encoder, merges=merges)
+    prepare(shards(280), tmp_path / "out", decode=False, workers=1, text=texts, vocabulary=encoder)
     store = ShardStore(tmp_path / "out")
     store.verify()
     assert (store.vocabulary, store.end_of_text) == (280, 279)
@@ -99,7 +99,7 @@ def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(texts, b
     ("config", "options", "error", "words"),
     [
         (CONFIG, {"text": [Path()], "folder": None}, UsageError, "--data-folder"),
-        (CONFIG, {"merges": Path()}, UsageError, "need --text"),
+        (CONFIG, {"vocabulary": Path()}, UsageError, "needs --text"),
         (
             CONFIG,
             {"text": [Path()], "evaluation_text": [Path()]},
@@ -114,7 +114,7 @@ def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(texts, b
 def test_unusable_options_are_refused_and_nothing_is_written(byte_pairs, tmp_path, config, options, error, words):
     given = {"folder": tmp_path / "out", "decode": False, "workers": 1, **options}
     if given.pop("encoded", False):
-        given |= dict(zip(("vocabulary", "merges"), byte_pairs, strict=True))
+        given["vocabulary"] = byte_pairs[0]
     with pytest.raises(error, match=words):
         prepare(config, **given)
     assert not (tmp_path / "out").exists()

@@ -106,7 +106,7 @@ def test_16_bits_are_tried_where_they_are_named_and_the_cpu_has_them(tmp_path, t
     monkeypatch.setattr(number_formats, "emulated", lambda precision, device: precision == "bf16")
     values = told(*words, tmp_path / "a.json")
     (tried,) = (change for change in values["changes"] if change["change"] == "precision bf16")
-    assert values["kept"] == [] and "--emulated-precision to accept it" in tried["reason"]
+    assert values["kept"] == [] and "or --emulation allow" in tried["reason"]
     monkeypatch.setattr(number_formats, "emulated", lambda precision, device: False)
     values = told(*words, tmp_path / "b.json")
     assert values["kept"] == ["precision bf16"] and values["loss_difference"] == pytest.approx(1e-3)
@@ -115,7 +115,7 @@ def test_16_bits_are_tried_where_they_are_named_and_the_cpu_has_them(tmp_path, t
 
 def test_level_2_starts_from_the_recipe_for_the_budget(tmp_path, printed, refused, monkeypatch):
     monkeypatch.setattr(checks, "data_problems", lambda *_: [])  # without ImageNet
-    words = ["auto", "image_classification", "--data", "imagenet", "-O2", "--precision", "bf16", "--emulated-precision"]
+    words = ["auto", "image_classification", "--data", "imagenet", "-O2", "--precision", "bf16", "--emulation", "allow"]
     out = tmp_path / "medium.json"
     printed(*words, "--budget", 100, "--out", out)
     config = read_config(find("image_classification"), out)
@@ -143,7 +143,7 @@ def test_level_2_starts_from_the_recipe_for_the_budget(tmp_path, printed, refuse
 )
 def test_level_2_starts_from_our_own_sweeps(words, budget, name, stretched, tmp_path, printed, refused, monkeypatch):
     monkeypatch.setattr(checks, "data_problems", lambda *_: [])
-    command, out = ["auto", *words, "-O2", "--emulated-precision", "--out"], tmp_path / "recipe.json"
+    command, out = ["auto", *words, "-O2", "--emulation", "allow", "--out"], tmp_path / "recipe.json"
     printed(*command, out, *["--budget", budget] * bool(budget))
     made = read_config(find(words[0]), out)
     assert made.name.startswith(name) and made.name.endswith("_auto")

@@ -1,4 +1,4 @@
-"""`timedrun completion` answers at TAB."""
+"""`timedrun doctor --completion` answers at TAB."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 from timedrun.commands.parser import VERBS
 
 COMPLETE = """
-eval "$(timedrun completion bash)"
+eval "$(timedrun doctor --completion bash)"
 while read -ra COMP_WORDS; do
     COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
     _shtab_timedrun 2>/dev/null
@@ -38,5 +38,5 @@ def test_bash_completes_verbs_options_benchmarks_and_configs(tmp_path):
 
 
 def test_the_script_of_zsh_has_every_verb(printed):
-    script = printed("completion", "zsh")
+    script = printed("doctor", "--completion", "zsh")
     assert all(f"\n    {verb}:" in script for verbs in VERBS.values() for verb in verbs)

@@ -12,12 +12,12 @@ from timedrun.evidence.analysis.step_benchmark import StepRow, show_steps
 from timedrun.evidence.analysis.step_times import StepTimes
 
 SMOKE = ["profile", "image_classification", "smoke", "--data", "synthetic"]
-FEW = ["--positions", 2, "--steps", 5, "--skip", 1]
+FEW = ["--steps", 5]
 
 
 def test_steps_of_two_configs_in_turns_are_compared_and_written(tmp_path, printed):
     out = tmp_path / "steps.json"
-    options = ["--interleaved", "--positions", 2, "--steps", 1, "--skip", 2, "--threads", 1, "--out", out]
+    options = ["--interleaved", "--steps", 1, "--threads", 1, "--out", out]
     header, _, first, second, *rest = printed(*SMOKE, "smoke-ema", *options, "--b.seed", 7).splitlines()
     assert "samples/s" in header and "tokens/s" not in header and "MFU" not in header
     assert first.split()[0] == "synthetic_smoke" and second.startswith("smoke-ema seed 7")
@@ -42,7 +42,7 @@ def test_a_profile_as_json_with_its_trace(tmp_path, told):
     values = told(*SMOKE, *FEW, "--trace", trace, "--synthetic", "--evaluation", "--out", out)
     assert values == json.loads(out.read_text()) and values["synthetic_data"]
     assert {at["input"] for at in values["positions"]} == {"16 px"}
-    assert len(values["positions"]) == 2 and values["evaluation_seconds"] > 0
+    assert len(values["positions"]) == 5 and values["evaluation_seconds"] > 0
     parts = values["schedule"]["parts"]
     assert {"loading", "forward", "backward", "optimizer", "method ema", "evaluation"} <= parts.keys()
     assert sum(part["share"] for part in parts.values()) == pytest.approx(1)
@@ -54,7 +54,7 @@ def test_a_profile_as_json_with_its_trace(tmp_path, told):
 def test_a_short_last_batch_of_each_epoch_is_a_step_of_the_schedule_and_nothing_is_evaluated(told, monkeypatch):
     monkeypatch.setattr("image_classification.train.count_correct", None)  # in the warm-up neither
     words = ["baseline", "--data", "digits", "--data.no-drop-last", "--global-batch", 500]
-    values = told(*SMOKE[:2], *words, "--positions", 2, "--steps", 1, "--skip", 1)
+    values = told(*SMOKE[:2], *words, "--steps", 1)
     assert values["schedule"]["steps"] == 40 * 2 and values["evaluation_seconds"] is None
 
 

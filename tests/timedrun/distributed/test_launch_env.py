@@ -22,6 +22,7 @@ ONE_NODE = LaunchEnv("rank", 1, 2, 1, 2, "n1", 29400)
 PYTORCH_JOB = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"}
 TASKS_OF_A_NODE = STEP | {"SLURM_PROCID": "4", "SLURM_STEP_NUM_TASKS": "5", "SLURM_STEP_TASKS_PER_NODE": "3,2"}
 BARE_PMI = {"PMI_RANK": "1", "PMI_SIZE": "2"}
+SECOND_NODE = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "fe80::1", "PET_MASTER_PORT": "4000"}
 HOSTS = "SLURM_STEP_NODELIST"
 STEP_PORT = 20_000 + 41 * 7 + 3
 
@@ -61,26 +62,26 @@ def test_a_process_finds_its_node_or_rank_in_the_variables(ranks, environment, e
     assert detect(ranks, environment=environment) == expected
 
 
-def test_options_override_the_variables():
-    env = detect(2, 3, 2, "[fe80::1]:4000", environment=STEP | PYTORCH_JOB)
-    assert env == LaunchEnv("node", 4, 6, 0, 2, "fe80::1", 4000)
-    env = detect(1, master="n1", environment=OPEN_MPI | {"MASTER_ADDR": "n2", "MASTER_PORT": "4000"})
+def test_what_the_user_sets_overrides_the_launchers_variables():
+    assert detect(2, STEP | PYTORCH_JOB | SECOND_NODE) == node("fe80::1", 4000, 2)
+    env = detect(1, OPEN_MPI | {"MASTER_ADDR": "n2", "MASTER_PORT": "4000", "PET_MASTER_ADDR": "n1"})
     assert (env.master, env.port) == ("n1", 29500)
+    assert detect(1, SECOND_NODE | RANK.variables()) == RANK  # `torchrun -m timedrun run`, whose ranks inherit them
 
 
 @pytest.mark.parametrize(
     ("options", "environment", "message"),
     [
-        ({"node_rank": 1}, {}, "--node-rank 1 needs --nodes"),
-        ({"nodes": 2}, {}, "give --nodes, --node-rank and --master"),
-        ({"nodes": 2, "node_rank": 2, "master": "a:1"}, {}, "--node-rank 2 needs --nodes N with N > 2"),
-        ({"nodes": 2, "node_rank": 0}, {}, "--master HOST:PORT"),
-        ({"nodes": 4}, STEP, "--nodes 4, but this is task 1 of 2"),
+        ({}, {"PET_NODE_RANK": "1"}, "PET_NNODES is not set"),
+        ({}, {"PET_NNODES": "1:4"} | STEP, "PET_NODE_RANK is not set"),
+        ({}, SECOND_NODE | {"PET_NODE_RANK": "2"}, "PET_NODE_RANK=2 is not below PET_NNODES=2"),
+        ({}, SECOND_NODE | {"PET_MASTER_ADDR": ""}, "set PET_MASTER_ADDR or MASTER_ADDR, an address of node 0"),
+        ({}, SECOND_NODE | {"PET_MASTER_PORT": "a"}, "PET_MASTER_PORT='a' is not a whole number"),
         ({"ranks": 4}, TASKS_OF_A_NODE, "SLURM_PROCID=4, SLURM_STEP_NUM_TASKS=5: several tasks on one node"),
         ({}, TASKS_OF_A_NODE, "Start one task on each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node)"),
         ({}, OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, "several tasks on one node"),
         ({}, TASKS_OF_A_NODE | PYTORCH_JOB, "several tasks on one node"),  # export RANK=$SLURM_PROCID
-        ({}, {"JOB_COMPLETION_INDEX": "1"}, "--nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/kubernetes_job"),
+        ({}, {"JOB_COMPLETION_INDEX": "1"}, "set PET_NNODES and PET_NODE_RANK, as scripts/kubernetes_job"),
         ({"ranks": 4}, RANK.variables(), "RANK=9, WORLD_SIZE=16: several tasks on one node would each start ranks"),
         ({}, {"RANK": "0"}, "RANK is set without its pair: start ranks with torchrun, or `unset RANK`"),
         ({}, {"WORLD_SIZE": "4"}, "`unset WORLD_SIZE`"),
@@ -88,13 +89,9 @@ def test_options_override_the_variables():
         ({}, {"RANK": "-1", "WORLD_SIZE": "2"}, "RANK='-1' is not a whole number"),
         ({}, {"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR"),
         ({}, PYTORCH_JOB | {"MASTER_PORT": "x"}, "MASTER_PORT='x' is not a whole number"),
-        ({}, OPEN_MPI, "2 nodes need a master address: set --master HOST:PORT"),
+        ({}, OPEN_MPI, "2 nodes need a master address: set PET_MASTER_ADDR"),
         ({}, {"PMI_RANK": "1"}, "PMI_SIZE is not set"),
-        ({}, BARE_PMI, "task 1 of 2, on a node with unknown others: give --nodes"),
-        *(
-            ({"nodes": 2, "node_rank": 0, "master": text}, {}, f"{text!r} is not HOST:PORT")
-            for text in (":1", "a:b", "a:65536", "a b:1", "::1")
-        ),
+        ({}, BARE_PMI, "task 1 of 2, on a node with unknown others: set torchrun's PET_NNODES"),
     ],
 )
 def test_missing_or_bad_values_are_named(options, environment, message):

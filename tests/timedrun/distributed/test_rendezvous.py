@@ -29,7 +29,7 @@ def test_ranks_that_miss_or_double_are_named():
         assert "waited 2 s for 2 of 4: rank 2, rank 3; check the output there" in str(error)
     store = rendezvous.open_store("127.0.0.1", 0, 5.0, serves=True)
     rendezvous.meet(store, "node", 0, 1, 1, 5.0)
-    with pytest.raises(UsageError, match="two processes are node 0: give each node its own --node-rank"):
+    with pytest.raises(UsageError, match="two processes are node 0: give each node its own PET_NODE_RANK"):
         rendezvous.meet(store, "node", 0, 2, 1, 5.0)
 
 
@@ -37,13 +37,13 @@ def test_nodes_with_another_number_of_ranks_are_refused_on_all():
     store = rendezvous.open_store("127.0.0.1", 0, 5.0, serves=True)  # node 0: --ranks 2; node 1: --ranks 1, by mistake
     for error in in_threads(2, lambda node: rendezvous.meet(store, "node", node, 2, (4, 2)[node], 20.0)):
         assert isinstance(error, UsageError)
-        assert "nodes 0, 1, ... have 4, 2 ranks in all: use the same --ranks and --nodes" in str(error)
+        assert "nodes 0, 1, ... have 4, 2 ranks in all: use the same --ranks and number of nodes" in str(error)
 
 
 @pytest.mark.parametrize(
     ("problem", "kind", "message"),
     [
-        (ConnectionRefusedError(111, "Connection refused"), RankLost, "Connection refused.*the same --master"),
+        (ConnectionRefusedError(111, "Connection refused"), RankLost, "Connection refused.*the same address and port"),
         (socket.gaierror(socket.EAI_NONAME, "Unknown"), UsageError, "does not resolve on this node"),
         (socket.gaierror(socket.EAI_AGAIN, "Later"), RankLost, "Later"),
     ],

@@ -51,9 +51,9 @@ def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(tmp_path
     outcomes = [None, (75, "", signal.SIGTERM), None]
     monkeypatch.setenv("TIMEDRUN_DATA", str(tmp_path))
 
-    def run(command: list[str], **options: Any) -> tuple[int, str, int]:
+    def run(command: list[str], label: str, **options: Any) -> tuple[int, str, int]:
         assert command[command.index("--data-folder") + 1] == str(tmp_path)
-        return outcomes.pop(0) or run_child(command, **options)
+        return outcomes.pop(0) or run_child(command, label, **options)
 
     monkeypatch.setattr(child_run, "run_child", run)
     monkeypatch.setattr(conduct, "find_spec", lambda name: None)  # no matplotlib
@@ -86,7 +86,7 @@ def test_faults_of_any_side_are_found_before_the_first_run(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "baseline seed -1: " not in said and "methods evaluation.target 99: evaluation.target 99.0 is not" in said
     assert not (tmp_path / "race").exists()
-    assert main([*command, str(tmp_path / "race"), "--ablate"]) == 2
+    assert main([*command, str(tmp_path / "race"), "--ablate", "methods-ema"]) == 2
     assert main(["race", "--resume", str(tmp_path / "race")]) == 2
     assert main(["race", "--resume", str(tmp_path), "--optimizer.peak-lr", "1"]) == 2
     with pytest.raises(SystemExit):
@@ -97,8 +97,8 @@ def test_faults_of_any_side_are_found_before_the_first_run(tmp_path, capsys):
 @pytest.mark.parametrize(
     "words",
     [
-        *(["--threads", "7"], ["--ranks", "3"], ["--restarts", "2"], ["--checkpoint-minutes", "4"], ["--ablate"]),
-        *(["--base", "nonsense"], ["--data", "cifar10"], ["--results", "x"], ["--data-folder", "/there"]),
+        *(["--threads", "7"], ["--ranks", "3"], ["--control", "2"], ["--first-seed", "4"], ["--ablate"]),
+        *(["--minutes", "3"], ["--data", "cifar10"], ["--results", "x"], ["--data-folder", "/there"]),
     ],
     ids=lambda words: words[0],
 )
@@ -107,6 +107,6 @@ def test_a_known_race_refuses_each_option_that_its_plan_does_not_have(words, tmp
     monkeypatch.setenv("TIMEDRUN_DATA", "/elsewhere")
     plan = {"threads": 1, "data_folder": "/here"}
     Race(benchmark="image_classification", runs=2, sides={}, turns=[], options=plan).save(tmp_path)
-    known = ["race", "--report", str(tmp_path)]
+    known = ["race", "--resume", str(tmp_path)]
     assert main([*known, *words]) == 2 and f"leave out {words[0]}." in capsys.readouterr().err
     assert main([*known, "--threads", "1", "--runs", "2", "--data-folder", "/here", "--json"]) == 0

@@ -45,7 +45,7 @@ def test_overrides_are_for_all_sides_or_for_that_of_a_letter():
 def test_an_ablation_leaves_out_and_adds_each_method():
     (full,) = named("methods")
     names = [method.name for method in full.config.methods]
-    sides, comparisons = ablation(full, None)
+    sides, comparisons = ablation([full])
     assert [(comparison.row, comparison.slow, comparison.fast) for comparison in comparisons] == [
         ("all methods, left out", "digits_methods_bare", "digits_methods"),
         *((f"{name}, left out", f"digits_methods-{name}", "digits_methods") for name in names),
@@ -62,9 +62,9 @@ def test_an_ablation_leaves_out_and_adds_each_method():
 
 def test_equal_sides_of_an_ablation_run_once_and_a_base_keeps_its_own_methods():
     (full,) = named("baseline+ema(half_life=8)-channels_last")  # two methods: either alone is the other left out
-    sides, comparisons = ablation(full, None)
+    sides, comparisons = ablation([full])
     assert len(sides) == 4 and len(comparisons) == 5
-    _, comparisons = ablation(full, named("baseline")[0])
+    _, comparisons = ablation([named("baseline")[0], full])
     assert [comparison.row for comparison in comparisons if comparison.row.endswith("alone")] == ["ema, alone"]
     with pytest.raises(UsageError, match="2 or more methods"):
-        ablation(named("methods-blurpool-ema-channels_last")[0], None)
+        ablation(named("methods-blurpool-ema-channels_last"))

@@ -56,13 +56,14 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    assert cli.main(["sweep", "image_classification", *words, "--dry-run", "--json"]) == 0
+    assert cli.main(["race", *words, "--dry-run", "--json"]) == 0
     values: dict[str, object] = json.loads(capsys.readouterr().out)
     return values
 
 
 def test_a_dry_run_prints_curves_lengths_and_runs(capsys, tmp_path):
-    found = plan(capsys, "baseline", "baseline+ema(half_life=8)", "--ratios", "0.5", "1", "--baseline-ratios", "2")
+    (file := tmp_path / "race.toml").write_text("benchmark = 'image_classification'\nbaseline_ratios = [2]\n")
+    found = plan(capsys, str(file), "baseline", "baseline+ema(half_life=8)", "--ratios", "0.5", "1")
     assert found["curves"] == {"digits_baseline": ["x0.5", "x1", "x2"], "baseline+ema(half_life=8)": ["x0.5", "x1"]}
     assert found["runs"] == 15 and found["failed"] == {}
     epochs = 3 + 6 + 12 + 3 + 6
@@ -70,14 +71,14 @@ def test_a_dry_run_prints_curves_lengths_and_runs(capsys, tmp_path):
 
 
 def test_a_dry_run_names_a_config_that_fails(capsys):
-    words = ["sweep", "image_classification", "baseline", "methods", "--b.optimizer.peak-lr", "9", "--dry-run"]
-    assert cli.main(words) == 1
+    words = ["image_classification", "baseline", "methods", "--b.optimizer.peak-lr", "9", "--ratios", "0.5", "1"]
+    assert cli.main(["race", *words, "--dry-run"]) == 1
     said = capsys.readouterr()
     assert "methods optimizer.peak-lr 9 fails: ValueError: planted" in said.err and "12 runs, 3 of each" in said.out
 
 
 def test_an_ablation_has_the_bare_config_first(capsys):
-    found = plan(capsys, "methods", "--ablate", "--base", "baseline", "--ratios", "1", "--runs", "1")
+    found = plan(capsys, "image_classification", "baseline", "methods", "--ablate", "--ratios", "1", "--runs", "1")
     curves = found["curves"]
     assert isinstance(curves, dict)
     names = list(curves)
@@ -90,10 +91,10 @@ def test_an_ablation_has_the_bare_config_first(capsys):
     [
         (["image_classification", "baseline", "--ratios", "1"], "is `timedrun run --runs N`"),
         (["image_classification", "baseline", "--ratios", "0.01", "1"], "at 0.01 of its schedule"),
-        (["--dry-run"], "name a benchmark and configs"),
-        (["image_classification", "baseline", "--dry-run", "--resume", "here"], "leave out --resume"),
+        (["--dry-run", "--ratios", "1"], "name a benchmark and configs"),
+        (["image_classification", "baseline", "--dry-run"], "--dry-run plans new runs at several --ratios"),
     ],
 )
 def test_what_is_no_sweep_is_refused(words, message, capsys):
-    assert cli.main(["sweep", *words]) == 2
+    assert cli.main(["race", *words]) == 2
     assert message in capsys.readouterr().err

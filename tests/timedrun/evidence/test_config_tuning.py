@@ -47,11 +47,16 @@ def trained(clock: None, monkeypatch: pytest.MonkeyPatch, write_run: Callable[..
     """Runs of configs write a log at once, the faster the nearer their rate is to 0.3; returns the settings of each."""
     settings: list[dict[str, Any]] = []
 
-    def run(command: list[str], **options: Any) -> tuple[int, str, int]:
+    def run(command: list[str], label: str, **options: Any) -> tuple[int, str, int]:
         values = json.loads(Path(command[command.index("image_classification") + 1]).read_text())
         settings.append(values)
-        folder, number = (command[command.index(option) + 1] for option in ("--results", "--number"))
-        write_run(Path(folder), int(number), 10 + abs(values["optimizer"]["peak_lr"] - 0.3), quality=0.6)
+        log = Path(command[command.index("--results") + 1])
+        write_run(
+            log.parent,
+            int(log.stem.removeprefix("result_")),
+            10 + abs(values["optimizer"]["peak_lr"] - 0.3),
+            quality=0.6,
+        )
         return 0, "", 0
 
     monkeypatch.setattr(child_run, "run_child", run)
@@ -126,7 +131,8 @@ def test_commands_are_tuned_by_the_ranges_in_them_and_raced_as_chosen(tmp_path, 
     monkeypatch.chdir(tmp_path)
     words = ["echo {lr:0.1..10} {lr}; echo acc 0.$TIMEDRUN_SPLIT", "echo 🎯 {n:3000000..9000000}; echo acc 0.9"]
     read_as = ["--quality", "acc (.*)", "--target", "0.8", "--minutes", "0.1", "--results"]
-    assert main(["tune", "command", *words, *read_as, "tune", "--split", "85"]) == 0
+    Path("tune.toml").write_text("split = '85'\n")
+    assert main(["tune", "tune.toml", *words, *read_as, "tune"]) == 0
     report = json.loads(Path("tune/race.json").read_text())
     for side, values in report["race"]["tuning"]["values"].items():
         log = read(Path("tune") / side / "result_0.txt")
@@ -141,10 +147,7 @@ def test_commands_are_tuned_by_the_ranges_in_them_and_raced_as_chosen(tmp_path, 
     Path("edited.toml").write_text(re.sub(r'command = "echo 🎯 \d+;', 'command = "echo 99;', text))
     main(["race", "command", "edited.toml", "--runs", "1", "--results", "edited"])
     assert capsys.readouterr().out.count("runs on 85), then changed") == 1
-    assert (
-        main(["race", "command", "--resume", "tune"]) == 2
-        and "timedrun tune command --resume tune" in capsys.readouterr().err
-    )
+    assert main(["race", "--resume", "tune"]) == 2 and "timedrun tune --resume tune" in capsys.readouterr().err
 
 
 def test_a_benchmark_without_a_tuning_split_says_so(toy_config):

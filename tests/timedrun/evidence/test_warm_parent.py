@@ -36,7 +36,7 @@ def run_words(folder: Path, *overrides: str) -> list[str]:
 def started(parent: WarmParent, words: list[str]) -> tuple[psutil.Process, psutil.Process]:
     """Fork a run, and return its parent and its process once it trains."""
     reading, writing = os.pipe()
-    parent.fork(words, writing)
+    parent.fork(words, writing, "a run")
     os.close(writing)
     with open(reading) as output:
         next(line for line in output if "warm-up" in line)
@@ -90,9 +90,9 @@ def test_the_loss_of_the_parent_stops_its_run_and_the_next_run_has_another(paren
     _, left = psutil.wait_procs([run], timeout=20)
     assert all(orphan.status() == psutil.STATUS_ZOMBIE for orphan in left)  # a container may not take its end
     assert "stopped by signal" in (tmp_path / "result_0.txt").read_text()
-    assert parent.fork(["run", "image_classification", "no_such_config"], 2).wait() == ExitCode.USAGE
+    assert parent.fork(["run", "image_classification", "no_such_config"], 2, "").wait() == ExitCode.USAGE
     parent._process.kill()
     parent._process.wait()
     for _ in range(2):
         parent.expect("image_classification", {})
-    assert parent.fork(["run", "image_classification", "no_such_config"], 2).wait() == ExitCode.USAGE
+    assert parent.fork(["run", "image_classification", "no_such_config"], 2, "").wait() == ExitCode.USAGE

@@ -111,7 +111,7 @@ def test_a_method_is_added_changed_and_left_out_by_its_module_and_class(here):
     assert last(named("baseline+own_module_of_test:Noted(note='a+b:c')"))["note"] == "a+b:c"
     assert all(method_sources.own_methods(values) == {} for values in ([], "text", None, {"methods": [[]]}))
     (full,) = sides_of(find("image_classification"), [f"baseline+{OWN}+ema"], None, [])
-    sides, _ = ablation(full, None)  # in folders that can be named
+    sides, _ = ablation([full])  # in folders that can be named
     assert f"{full.config.name}-own_module_of_test.Halved" in [side.config.name for side in sides]
 
 
@@ -218,7 +218,7 @@ def test_in_a_package_relative_imports_count_and_of_libraries_nothing_else(here,
 
 def test_an_ablation_leaves_an_own_method_out_in_folders_that_can_be_named(here):
     (full,) = sides_of(find("image_classification"), [f"baseline+{OWN}+ema"], None, [])
-    sides, _ = ablation(full, None)
+    sides, _ = ablation([full])
     assert f"{full.config.name}-own_module_of_test.Halved" in [side.config.name for side in sides]
 
 
@@ -228,7 +228,7 @@ def test_entry_points_give_methods_short_names(here, monkeypatch, told, printed,
     monkeypatch.syspath_prepend(here)
     config = named("baseline+halved(rate=0.1)")
     assert last(config)["method"] == OWN and digest(named("baseline+halved-halved")) == digest(named("baseline"))
-    rows = {row["method"]: row for row in told("list", "methods")}
+    rows = {row["method"]: row for row in told("show", "methods")}
     assert rows["halved"]["summary"] == f"{OWN}, described by `timedrun show method halved`"
     assert "Halve the weights." in printed("show", "method", "halved")
     assert "no source of 'absent'" in refused("show", "method", "gone")

@@ -145,13 +145,12 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {},
         "ema has its first effect after 17 optimizer steps, but the run has 16",
     ),
-    ({}, {"restarts": 2}, "--restarts 2"),
+    ({}, {"restarts": 2}, "PET_MAX_RESTARTS=2"),
     ({}, {"restarts": 2}, "--checkpoint-minutes"),
     ({"submission": {"division": "closed"}}, RESTARTS, "closed division may not be resumed"),
     ({}, {"data_folder": Path("none")}, "--data-folder none does not exist; "),
     ({}, {"threads": 100_000}, "--threads"),
     ({}, {"threads": -1}, "--threads"),
-    ({}, {"number": -5}, "--number"),
 ]
 
 
@@ -177,9 +176,9 @@ def test_what_is_like_these_faults_but_none_is_accepted(tmp_path, monkeypatch):
     assert failures(config, tmp_path, 2, **RESTARTS) == failures(closed, tmp_path, 2, checkpoint_minutes=1.0) == []
     assert failures(replace(config, warm_up_steps=0), tmp_path, 2) == []
     emulated = replace(config, precision="bf16")
-    for slowdown, accepted in ((41.3, True), (0.6, False)):
+    for slowdown, emulation in ((41.3, "allow"), (0.6, "refuse")):
         monkeypatch.setattr(number_formats, "slowdown", lambda precision, times=slowdown: times)
-        assert failures(emulated, tmp_path, emulated_precision=accepted) == []
+        assert failures(replace(emulated, emulation=emulation), tmp_path) == []
 
 
 def test_settings_that_fail_every_log_are_refused_on_the_benchmarks_own_data(tmp_path):

@@ -49,12 +49,12 @@ def examined(
     for field, value in changes.items():
         nested = isinstance(value, dict)
         config = replace(config, **{field: replace(getattr(config, field), **value) if nested else value})
-    return examination(config, ranks=ranks, ruleset=ruleset, emulation=emulation).report()
+    config = replace(config, emulation="allow" if emulation else "refuse")
+    return examination(config, ranks=ranks, ruleset=ruleset).report()
 
 
-def examination(config: RunConfig, *, emulation: bool = True, **asked: Any) -> Examination:
-    paths = ResultPaths(Path("runs") / config.name, 0)
-    options = LaunchOptions(paths=paths, emulated_precision=emulation)
+def examination(config: RunConfig, **asked: Any) -> Examination:
+    options = LaunchOptions(paths=ResultPaths(Path("runs") / config.name, 0))
     return Examination(find(config.benchmark), config, options, **asked)
 
 

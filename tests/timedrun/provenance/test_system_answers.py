@@ -67,16 +67,14 @@ def test_invalid_answers_are_refused(tmp_path, content, match):
 
 
 def test_the_command_describes_a_machine_and_asks_the_rest(tmp_path, printed, told, refused):
-    questions, both = tmp_path / "questions.json", tmp_path / "both.json"
-    said = printed("system", "--out", questions)
+    questions = tmp_path / "questions.json"
+    said = printed("doctor", "--system", "--answers", questions)
     asked = json.loads(questions.read_text())
     assert asked.keys() >= {"cooling", "hw_notes"} and all(f"  {key}" in said for key in asked)
-    assert refused("system", "--out", questions), "a file that may hold answers is not written over"
-    values = told("system", "--answers", _file(tmp_path, dict.fromkeys(asked, "known")))
+    questions.write_text('{"cooling": "air"}')
+    printed("doctor", "--system", "--answers", questions)
+    assert questions.read_text() == '{"cooling": "air"}', "a file that may hold answers is not written over"
+    values = told("doctor", "--system", "--answers", _file(tmp_path, dict.fromkeys(asked, "known")))
     assert values["needed"] == values["optional"] == [] and values["description"]["cooling"] == "known"
     assert tuple(values["description"]) == KEYS
-    given = {"cooling": "air", "override": {"framework": "another"}}
-    printed("system", "--answers", _file(tmp_path, given), "--out", both)
-    written = json.loads(both.read_text())
-    assert written["hw_notes"] == "" and written | given == written and asked.keys() <= written.keys()
-    assert "nowhere: cannot be read" in refused("system", "--answers", tmp_path / "nowhere")
+    assert "--answers with --system only" in refused("doctor", "--answers", questions)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,8 +17,9 @@ import pytest
 
 from mlevents.record import read
 from timedrun.cli import main
-from timedrun.commands.command_options import parsed
+from timedrun.commands import race_toml
 from timedrun.commands.command_race import request_of
+from timedrun.commands.parser import parser
 from timedrun.racing import conduct
 from timedrun.racing.command_race import plan_of
 from timedrun.racing.plan import Side
@@ -72,17 +74,17 @@ def test_two_commands_are_raced_and_the_faster_one_is_named(train, capsys):
         ["--at", "main"],
         ["--minutes", "2"],
     ):
-        assert main(["race", "command", "--report", "race", *words]) == 2
+        assert main(["race", "command", "--resume", "race", *words]) == 2
     log = Path("race/b/result_0.txt")
     whole = log.read_text()
     log.write_text("".join(line for line in whole.splitlines(keepends=True) if "eval_stop" not in line))
-    assert main(["race", "command", "--report", "race"]) == 1
+    assert main(["race", "command", "--resume", "race"]) == 1
     assert json.loads(Path("race/race.json").read_text())["decision"]["decision"] == "inconclusive"
     log.write_text(whole)
     race = json.loads(Path("race/race.json").read_text())
     race["race"]["turns"][-1]["status"] = "planned"
     Path("race/race.json").write_text(json.dumps(race))
-    main(["race", "command", "--report", "race"])
+    main(["race", "command", "--resume", "race"])
     assert json.loads(Path("race/race.json").read_text())["decision"]["decision"] == "inconclusive"
     assert main(["score", "race/b", "--json"]) == 0
     assert main(["compare", "race/a", "race/b"]) == 0
@@ -131,7 +133,7 @@ def test_commits_are_raced_and_what_differs_is_told(train, capsys):
     assert "Factor 1" in json.loads(Path("race/race.json").read_text())["race"]["differences"][1]
     commits = {json.loads(Path(f"race/{side}/run_0/provenance.json").read_text())["commit"] for side in "ab"}
     assert len(commits) == 2
-    assert main(["race", "command", "--report", "race"]) == 0
+    assert main(["race", "command", "--resume", "race"]) == 0
     refused = ["race", "command", "--at", "main", "--at", "fast", *READ, "--build", "false", "--results", "new"]
     assert main([*refused, "--", "sh", "train.sh"]) == 1 and not Path("new").exists()
 
@@ -157,8 +159,8 @@ def test_a_race_ends_when_it_is_decided(train, capsys):
     assert len(left) == 18 - len(finished) and left[0]["why"] == f"decided after {len(finished) // 2} pairs"
     (ratio,) = report["ratios"].values()
     assert ratio["verdict"] == "faster" and ratio["confidence"] > 0.97
-    assert main(["race", "--report", "race"]) == 2
-    assert "timedrun race command --report race" in capsys.readouterr().err
+    assert main(["tune", "--resume", "race"]) == 2
+    assert "timedrun race --resume race" in capsys.readouterr().err
 
 
 @pytest.mark.processes
@@ -171,7 +173,7 @@ def test_a_race_that_sigterm_ends_keeps_what_has_finished_and_goes_on_with_the_s
     assert [turn["status"] for turn in report["race"]["turns"]] == ["finished", "interrupted", "planned", "planned"]
     assert len(report["runs_seconds"][report["race"]["sides"]["a"]]) == 1
     assert main(["race", "command", "--resume", "race", "--runs", "3"]) == 2
-    assert "take the plan from race.json; leave out --runs." in capsys.readouterr().err
+    assert "takes the plan from race.json; leave out --runs." in capsys.readouterr().err
     Path("train.py").write_text(SCRIPT + "# another program\n")
     assert main(["race", "command", "--resume", "race"]) == 2
     assert "another source here than in its run 0, so the runs would not be of one program" in capsys.readouterr().err
@@ -207,11 +209,9 @@ def test_sigterm_between_two_runs_ends_with_the_report_of_what_has_finished(trai
 def test_one_command_is_run_and_its_end_is_the_exit_code(command, code, words, train, capsys):
     line = command.replace("{train}", train)
     read = ["--quality", "val_loss:([0-9.]+)", *READ[2:]]
-    assert main(["run", "command", line, *read, "--results", "run"]) == code
+    assert main(["race", "command", line, *read, "--results", "run"]) == code
     assert words in (said := capsys.readouterr()).err and "speed-up" not in said.out
     assert Path("run/a/result_0.txt").is_file()
-    assert main(["race", "command", "--report", "run"]) == 2
-    assert "timedrun run command --report run" in capsys.readouterr().err
 
 
 def test_a_race_ends_after_a_first_run_without_an_evaluation_and_shows_its_output(train, capsys):
@@ -235,7 +235,7 @@ def test_commands_are_swept_over_budgets_to_their_end(train, capsys):
     train = shlex.join([sys.executable, "train.py"])
     sides = f"sides = [{{command = '{train} {{budget}} 1', label = 'base'}}, '{train} {{budget}} 4']\nruns = 2\n"
     Path("sweep.toml").write_text(sides + "quality = 'loss:(.*)'\ntarget = 0\nlower = true\nbudgets = [40, 10]\n")
-    assert main(["sweep", "command", "sweep.toml", "--results", "sweep"]) == 0
+    assert main(["race", "sweep.toml", "--results", "sweep"]) == 0
     printed = capsys.readouterr().out
     assert "strict: 8 of 8 logs pass" in printed and "a_10 (base 10)" in printed
     (base, other) = json.loads(Path("sweep/race.json").read_text())["tradeoff"]["curves"]
@@ -244,25 +244,33 @@ def test_commands_are_swept_over_budgets_to_their_end(train, capsys):
     for curve, factor in ((base, 1), (other, 4)):  # a line after the last quality is still on the clock
         for gain in curve["gains"]:
             assert 60 * gain["minutes"] >= 0.005 * factor * gain["ratio"] + 0.1
-    assert main(["tradeoff", "sweep", "--baseline", "base", "--out", "figure.png"]) == 0
+    assert main(["compare", "sweep", "--baseline", "base", "--out", "figure.png"]) == 0
     printed = capsys.readouterr().out
     rows = [line.removeprefix("base").split() for line in printed.splitlines() if line.rstrip().endswith("baseline")]
-    assert "next: a sweep of base with --budgets" in printed
+    assert "next: a race of base at --budgets" in printed
     assert [row[0] for row in rows] == ["10", "40"] and Path("figure.png").is_file()
     assert main(["explore", "sweep", "--out", "page.html"]) == 0
     assert '"config":"base 40"' in Path("page.html").read_text()
-    assert main(["sweep", "command", "--report", "sweep"]) == 0
+    assert main(["race", "--resume", "sweep"]) == 0
 
 
 def test_a_file_holds_a_race_and_the_command_line_comes_first(train):
     sides = f"sides = ['{train} 1', {{command = '{train} 0.5', label = 'half'}}]\nruns = 5\n"
     Path("race.toml").write_text(sides + "metric = 'loss'\nquality = 'val_loss:(.*)'\ntarget = 1.1\nlower = true\n")
-    given = parsed("race", ["race.toml", "--runs", "2"])
-    assert (given.runs, given.metric, given.target, given.commands[1][0]) == (2, "loss", 1.1, "half")
+    given = parsed("race.toml", "--runs", "2")
+    assert (given.runs, given.metric, given.target, given.sides[1][0]) == (2, "loss", 1.1, "half")
+
+
+def parsed(*words: str) -> Namespace:
+    arguments, rest = race_toml.parsed(parser(), ["race", *words])
+    assert not rest
+    return arguments
 
 
 def planned(words: list[str]) -> Sequence[Side]:
-    return plan_of(request_of(parsed("race", words))).sides
+    arguments = parsed("command", *words)
+    arguments.runs = 5
+    return plan_of(request_of(arguments)).sides
 
 
 def test_long_commands_that_begin_alike_are_labelled_by_how_they_end():
@@ -278,9 +286,10 @@ def raced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a race of two commands in it, whose script imports a module."""
     (folder := tmp_path_factory.mktemp("raced")).joinpath("train.py").write_text("import model\n" + SCRIPT)
     folder.joinpath("model.py").write_text("print('a model')\n")
-    words = [f"{sys.executable} train.py 0.1", f"{sys.executable} train.py 2", *READ, "--stop-at-target", "--runs", "3"]
+    words = [f"{sys.executable} train.py 0.1", f"{sys.executable} train.py 2", *READ, "--runs", "3"]
+    (folder / "race.toml").write_text("stop_at_target = true\n")
     with contextlib.chdir(folder):
-        assert main(["race", "command", *words, "--results", "race"]) == 0
+        assert main(["race", "race.toml", *words, "--results", "race"]) == 0
     return folder
 
 
@@ -293,7 +302,7 @@ def packaged(raced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 def test_commands_are_packaged_with_their_source_checked_scored_and_recomputed(packaged, capsys):
     capsys.readouterr()
-    assert main(["tradeoff", "race", "--json"]) == 0
+    assert main(["compare", "race", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["curves"]) == 2  # the package has copies of the runs
     assert json.loads(Path("race/race.json").read_text())["package"]["strict"] == "pass"
     systems = packaged / "benchmarks/command/implementations"
@@ -348,15 +357,14 @@ def test_a_set_whose_source_was_changed_is_not_packaged(packaged, capsys):
     assert main(["package", "race/a", "--out", "missing"]) == 1
 
 
-@pytest.mark.parametrize("verb", ["run", "race", "sweep"])
-def test_commands_end_at_their_target_where_a_file_says_so(verb, train):
-    sides = {"run": ["echo loss:0.5; sleep 60"], "race": ["echo loss:0.5; sleep 60"] * 2}
-    swept = sides.get(verb, ["echo loss:{budget}; sleep 60"])
+@pytest.mark.parametrize(("sides", "budgets"), [(1, ""), (2, ""), (1, "budgets = [0.5, 1]\n")])
+def test_commands_end_at_their_target_where_a_file_says_so(sides, budgets, train):
+    command = f"echo loss:{'{budget}' if budgets else 0.5}; sleep 60"
     Path("file.toml").write_text(
-        f"sides = {json.dumps(swept)}\nquality = 'loss:(.*)'\ntarget = 1\nlower = true\nruns = 1\n"
-        "stop_at_target = true\n" + ("budgets = [0.5, 1]\n" if verb == "sweep" else "")
+        f"sides = {json.dumps([command] * sides)}\nquality = 'loss:(.*)'\ntarget = 1\nlower = true\nruns = 1\n"
+        f"stop_at_target = true\n{budgets}"
     )
-    assert main([verb, "command", "file.toml", "--results", "race"]) == 0
+    assert main(["race", "file.toml", "--results", "race"]) == 0
     turns = json.loads(Path("race/race.json").read_text())["race"]["turns"]
     assert all(turn["status"] == "finished" and turn["seconds"] < 30 for turn in turns)
 
@@ -364,38 +372,43 @@ def test_commands_end_at_their_target_where_a_file_says_so(verb, train):
 @pytest.mark.parametrize(("words", "lower"), [([], False), (["--lower"], True)])
 def test_a_file_says_that_higher_is_better_whatever_the_preset_says(words, lower, train):
     Path("race.toml").write_text("sides = ['a', 'b']\npreset = 'modded-nanogpt'\nlower = false\n")
-    assert parsed("race", ["race.toml", *words]).lower is lower
+    assert parsed("race.toml", *words).lower is lower
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["a", "b"], "give --quality"),
-        (["a", *READ], "a race needs two sides"),
+        ([*READ], "give a command line"),
         (["a", "b", "--quality", "(", "--target", "1"], "no regular expression"),
         (["--at", "main", *READ, "a"], "no repository of git"),
         (["missing.toml"], "No such file"),
-        (["wrong.toml"], "no option qualty; a race has at, build"),
-        (["side.toml"], "neither a command line nor a table with `command`"),
+        (["wrong.toml"], "no option qualty; a race has ablate, answers, at, baseline_ratios"),
+        (["side.toml"], "no config or command line, and no table with `command`"),
         (["a", "b", *READ, "--runs", "3", "--until-decided"], "looks after 4 pairs for the first time"),
         (["a", "b", *READ, "--runs", "3", "--control", "4"], "more than the 3 rounds"),
         (["a", "b", "c", *READ, "--keep-if", "quality"], "--keep-if compares two sides, here are 3"),
         (["a", "b", *READ, "--keep-if", "speed"], "'speed' is no condition"),
         (["a", "b", *READ, "--keep-if", ""], "is no condition"),
         (["a", "b", *READ, "--keep-if", "quality", "--until-decided"], "looks at times only"),
-        (["a", "--resume", "race"], "leave out commands"),
-        (["run", "command", "a", "b", *READ], "`run command` takes one command, here are 2"),
-        (["run", "command", "a"], "give --quality or --preset"),
-        (["sweep", "command", "a {budget}", *READ], "a sweep needs --budgets"),
-        (["sweep", "command", "a", *READ, "--budgets", "1,2"], "the word {budget} in each command"),
-        (["sweep", "command", "a {budget}", *READ[:2], "--budgets", "1,2"], "--target, which a sweep records"),
+        (["a", "--resume", "race"], "race holds no race.json"),
+        (["typed.toml", *READ], "share is 'data', which is of another type"),
+        (["a", "b", *READ, "--ablate"], "a race of commands has no such option; leave out --ablate"),
+        (["race", "image_classification", "baseline", "--quality", "x"], "a race of configs has no such option"),
+        (["race", "image_classification", "baseline", "--target", "1"], "a race of configs has no such option"),
+        (["a"], "give --quality or --preset"),
+        (["a {budget}", *READ], "a sweep needs --budgets"),
+        (["a", *READ, "--budgets", "1,2"], "the word {budget} in each command"),
+        (["a {budget}", *READ, "--budgets", "1,2", "--control", "1"], "--control is of races at one length"),
+        (["a {budget}", *READ[:2], "--budgets", "1,2"], "--target, which a race at --budgets records"),
         (["race", "command", "a", "b", "--preset", "airbanch"], "Did you mean airbench?"),
     ],
 )
 def test_what_is_no_race_run_or_sweep_is_refused_before_the_first_run(words, said, train, capsys):
     Path("wrong.toml").write_text("qualty = 'x'\n")
     Path("side.toml").write_text("sides = [{label = 'x'}]\n")
-    assert main(words if "command" in words else ["race", "command", *words]) == 2
+    Path("typed.toml").write_text("share = 'data'\n")
+    assert main(words if words[:1] == ["race"] else ["race", "command", *words]) == 2
     assert said in capsys.readouterr().err
     assert not Path("runs").exists()
 
@@ -403,4 +416,23 @@ def test_what_is_no_race_run_or_sweep_is_refused_before_the_first_run(words, sai
 @pytest.mark.parametrize("budgets", ["1,1", "0", "x"])
 def test_budgets_are_different_numbers_above_zero(budgets):
     with pytest.raises(SystemExit, match="2"):
-        main(["sweep", "command", "a {budget}", *READ, "--budgets", budgets])
+        main(["race", "command", "a {budget}", *READ, "--budgets", budgets])
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (["run", "command", "a"], "timedrun race command COMMAND"),
+        (["sweep", "command", "a"], "race ... --ratios 0.5 1"),
+        (["race", "command", "a", "--metric", "loss"], "give metric in a file of TOML"),
+        (["race", "--report", "race"], "--resume FOLDER"),
+        (["race", "image_classification", "baseline", "--base", "methods"], "BASE CONFIG --ablate"),
+        (["run", "image_classification", "baseline", "--nodes", "2"], "torchrun's variable PET_NNODES"),
+        (["referee", "x", "--train", "a", "--validation", "b", "--rows", "9"], "rows in a file of TOML, as --limits"),
+        (["compare", "a", "b", "--unpaired"], "--no-paired"),
+    ],
+)
+def test_a_renamed_verb_or_option_is_refused_with_the_new_name(words, instead, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert instead in capsys.readouterr().err

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from judging.ground.errors import UsageError
-from timedrun.commands.command_options import parsed, presets
+from timedrun.commands.parser import parser
+from timedrun.commands.race_toml import parsed, presets
 from timedrun.racing.command_side import CommandSide
 from timedrun.racing.command_tuning import KEPT
 from timedrun.racing.output_reader import OutputReader, Reading
@@ -155,8 +156,8 @@ OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
 
 def readings(words: list[str], output: str) -> Iterator[Reading]:
     """Yield what a race with the options `words` reads of `output`."""
-    arguments = parsed("race", ["a", "b", "--target", "1", *words])
-    given = {name: value for name in KEPT if (value := getattr(arguments, name)) is not None}
+    arguments, _ = parsed(parser(), ["race", "command", "a", "b", "--target", "1", *words])
+    given = {name: value for name in KEPT if (value := getattr(arguments, name, None)) is not None}
     reader = OutputReader(CommandSide(name="a", command="train", **given))
     for at, line in enumerate(output.splitlines()):
         yield from reader.read(line, at)
@@ -177,16 +178,18 @@ def test_every_preset_has_an_output_here():
 
 
 def test_an_option_beside_a_preset_counts_and_a_quality_brings_its_own_direction():
-    given = parsed("race", ["--preset", "modded-nanogpt"])
+    words = ["race", "command", "--preset", "modded-nanogpt"]
+    given, _ = parsed(parser(), words)
     assert (given.lower, given.metric) == (True, "val_loss")
-    given = parsed("run", ["--preset", "modded-nanogpt", "--metric", "loss", "--start", ""])
-    assert (given.lower, given.metric, given.start) == (True, "loss", "")
-    given = parsed("sweep", ["--preset", "modded-nanogpt", "--quality", "acc=(.*)"])
-    assert (given.quality, given.lower, given.metric) == ("acc=(.*)", None, None) and "val_loss" in given.start
+    given, _ = parsed(parser(), [*words, "--no-lower", "--start", ""])
+    assert (given.lower, given.metric, given.start) == (False, "val_loss", "")
+    given, _ = parsed(parser(), [*words, "--quality", "acc=(.*)"])
+    assert (given.quality, given.lower) == ("acc=(.*)", None) and "val_loss" in given.start
+    assert not hasattr(given, "metric")
 
 
 def test_an_unknown_preset_is_answered_with_the_near_one():
     with pytest.raises(
         UsageError, match=r"no preset 'modded_nanogpt'. Did you mean modded-nanogpt\? Presets: modded-nanogpt, "
     ):
-        parsed("race", ["--preset", "modded_nanogpt"])
+        parsed(parser(), ["race", "command", "--preset", "modded_nanogpt"])

@@ -1,7 +1,6 @@
 """A race's table and page, and that a failing step of the report takes nothing else with it."""
 
 import json
-from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
@@ -10,11 +9,11 @@ from unittest.mock import patch
 
 import pytest
 
-from judging.ground.errors import ExitCode, TimedrunError, UsageError
+from judging.ground.errors import TimedrunError
 from judging.ground.result_files import write_json
 from judging.pages import plot
 from tests.judging.conftest import log_loads
-from timedrun.commands.report import report
+from timedrun.cli import main
 from timedrun.evidence.race_package import package_race
 from timedrun.racing import race_file
 from timedrun.racing.command_side import CommandSide
@@ -188,7 +187,7 @@ def test_a_side_without_a_finished_run_is_named_with_its_reason(race, tmp_path):
             turn.status, turn.why = "failed", f"exit code {turn.number + 3}"
     _, text = made(race, tmp_path)
     words = "config a against config b: config b has no finished run: run 0 failed, exit code 3"
-    assert f"problem     {words}" in text and "--unpaired" not in text
+    assert f"problem     {words}" in text and "--no-paired" not in text
 
 
 def test_an_ablation_says_beside_what_was_measured_what_amdahls_law_predicted(race, tmp_path):
@@ -249,8 +248,7 @@ def page(tmp_path: Path, race: Race) -> str:
         config.parent.mkdir()
         config.write_text(json.dumps({"name": turn.side, "optimizer": {"peak_lr": 0.1 if turn.side == "a" else 0.2}}))
     race.save(tmp_path)
-    code = report(Namespace(path=str(tmp_path), out=None, json=True))
-    assert code is ExitCode.ERROR  # the checks fail, since these logs lack most events
+    assert main(["report", str(tmp_path), "--json"]) == 1  # the checks fail, since these logs lack most events
     return (tmp_path / "report.html").read_text()
 
 
@@ -270,9 +268,8 @@ def test_the_page_loads_nothing_and_runs_nothing_out_of_a_log(page):
     assert "&lt;script&gt;" in page
 
 
-def test_a_folder_without_logs_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="nothing was written"):
-        report(Namespace(path=str(tmp_path), out=None, json=True))
+def test_a_folder_without_logs_is_refused(tmp_path, refused):
+    assert "nothing was written" in refused("report", tmp_path)
 
 
 def test_the_tuning_of_each_side_is_stated_and_what_makes_it_unequal(race, tmp_path):

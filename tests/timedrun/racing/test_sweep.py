@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from argparse import Namespace
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +18,6 @@ from mlevents.record import read
 from mlevents.summary import summarize
 from tests.judging.conftest import log_loads
 from timedrun import cli
-from timedrun.commands.report import report
 from timedrun.evidence.race_package import package_race
 from timedrun.racing.plan import schedule
 from timedrun.racing.race_file import Budget, Race
@@ -128,10 +126,10 @@ def test_a_point_beyond_the_baselines_times_is_strictly_better_or_says_which_len
     sweep(dominates={0.5: [(10.0, 0.9)] * 4}, quick={0.5: [(10.0, 0.5)] * 4}, slow={1.0: [(160.0, 0.6)] * 4})
     curves = {curve.label: curve.verdict for curve in compare_curves(curves_at([tmp_path]))[1:]}
     assert curves == {"dominates": "strictly better", "quick": "not comparable", "slow": "strictly worse"}
-    assert cli.main(["tradeoff", str(tmp_path)]) == 0
+    assert cli.main(["compare", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "next: a sweep of baseline with --baseline-ratios 0.25 4, to compare there" in printed
-    assert cli.main(["tradeoff", str(tmp_path), "--quality", "0.65", "--json"]) == 0
+    assert "next: a race of baseline at --ratios 0.25 4, to compare there" in printed
+    assert cli.main(["compare", str(tmp_path), "--quality", "0.65", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["best"] == "dominates" and answer["answer"].startswith(
         "to 0.65: dominates at most 10.0 s; baseline 27"
@@ -193,7 +191,7 @@ def test_every_curve_of_a_small_sweep_is_in_colour_and_in_the_legend(sweep, tmp_
 
 def test_the_page_of_a_sweep_begins_with_the_verdict_and_a_table(sweep, tmp_path):
     sweep(pays=runs(better=0.05))
-    report(Namespace(path=str(tmp_path), out=None, json=True))
+    cli.main(["report", str(tmp_path), "--json"])
     page = (tmp_path / "report.html").read_text()
     places = [page.index(text) for text in ("pays: better at each budget", "<table>", "<td>pays</td>", "<figure>")]
     assert places == sorted(places) and page.count("<h2>Environment</h2>") == 1

@@ -129,7 +129,8 @@ def run_two_ranks(folder: Path, how: str) -> Ended:
         for rank in (0, 1):
             variables = LaunchEnv("rank", rank, 2, rank, 2, "127.0.0.1", port).variables()
             program = (FAULTY_RANK, f"12:{how}") if rank == 1 else TIMEDRUN
-            options = ("--schedule.epochs", FAULTS[how][0], "--evaluation.target", 0.999, "--number", 0)
+            options = ("--schedule.epochs", FAULTS[how][0], "--evaluation.target", 0.999)
+            options += ("--results", folder / "results" / "result_0.txt")
             run.start(*options, program=program, **variables)
         first, second = run.started.values()
         first.wait(100)
@@ -258,11 +259,16 @@ def networks() -> Iterator[tuple[str, str]]:
             ip("netns", "delete", name)
 
 
-def start_nodes(run: Processes, master: str, networks: tuple[str, str] | tuple[None, None], *options: object) -> None:
+def start_nodes(
+    run: Processes, master: str, networks: tuple[str, str] | tuple[None, None], *options: object, restarts: int = 0
+) -> None:
     """Start a run on two nodes, each with results of its own: `results` and `results_1`."""
-    run.start(*options, "--nodes", 2, "--node-rank", 0, "--master", master, network=networks[0])
-    second = ("--nodes", 2, "--node-rank", 1, "--master", master, "--results", run.folder / "results_1")
-    run.start(*options, *second, network=networks[1])
+    host, _, port = master.partition(":")
+    first = {"PET_NNODES": "2", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": host, "PET_MASTER_PORT": port}
+    first["PET_MAX_RESTARTS"] = str(restarts)
+    run.start(*options, network=networks[0], **first)
+    second = first | {"PET_NODE_RANK": "1"}
+    run.start(*options, "--results", run.folder / "results_1", network=networks[1], **second)
 
 
 def test_two_nodes_train_like_two_ranks_of_one_and_a_cut_link_is_reported_on_both_in_time(run, networks, ended_at_once):
@@ -285,8 +291,8 @@ def test_after_a_lost_rank_both_nodes_resume_the_run_with_the_number_of_rank_0(r
     for name in ("results/run_0", "results_1/run_0", "results_1/run_6"):
         (run.folder / name).mkdir(parents=True)
     options = ["--schedule.epochs", 6, "--evaluation.target", 0.9999, "--evaluation.every", 3, "--ranks", 2]
-    options += ["--restarts", 1, "--checkpoint-minutes", 0.0001]
-    start_nodes(run, f"127.0.0.1:{free_port()}", (None, None), *options)
+    options += ["--checkpoint-minutes", 0.0001]
+    start_nodes(run, f"127.0.0.1:{free_port()}", (None, None), *options, restarts=1)
     saved = [f"results{'_1' * (rank // 2)}/run_*/checkpoint/rank_{rank}/*.pt" for rank in range(4)]
     # Without a checkpoint its node does not restart.
     until(lambda: all(list(run.folder.glob(pattern)) for pattern in saved), 120)

@@ -19,7 +19,7 @@ class Config(RunConfig):
     """The run ends here if it does not reach its target before."""
 
     def stretched(self, ratio: float) -> Self:
-        """Return this config with `ratio` times as many epochs and one evaluation, for `timedrun sweep`."""
+        """Return this config with `ratio` times as many epochs and one evaluation, for `timedrun race --ratios`."""
         epochs = max(1, round(self.total_epochs * ratio))
         return replace(self, total_epochs=epochs, evaluation=replace(self.evaluation, every=epochs, first=epochs))
 

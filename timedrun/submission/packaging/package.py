@@ -287,8 +287,9 @@ def _refuse_unanswered(opened: Sequence[ResultFolder]) -> None:
     if any(needed.values()):
         lines = [f"  {system}: {key} ({QUESTIONS[key]})" for system, value in needed.items() for key in value]
         raise PackageError(
-            "MLPerf's rules require answers that the system descriptions lack:\n" + "\n".join(lines) + "\nFill in the "
-            "file that `timedrun system --out FILE` writes and pass it with --answers FILE; nothing was packaged."
+            "MLPerf's rules require answers that the system descriptions lack:\n" + "\n".join(lines) + "\nFill in "
+            "the FILE that `timedrun doctor --system --answers FILE` writes, and pass --answers FILE; nothing"
+            " was packaged."
         )
 
 

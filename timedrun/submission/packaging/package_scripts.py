@@ -16,7 +16,7 @@ NOT_FOR_RUNNING = ("dev", "report")
 """Extras of pyproject.toml that runs do not use."""
 RUN_FILE: Final = "run.toml"
 OF_THE_RUN: Final = ("name", "benchmark", "command", "directory", "to_end", "seed")
-"""Settings of a command's config.json that are no options of `timedrun run command`."""
+"""Settings of a command's config.json that are no options of `timedrun race command`."""
 
 
 def scripts(result: ResultFolder, source: Path, environment: str) -> dict[str, str]:
@@ -41,7 +41,7 @@ def scripts(result: ResultFolder, source: Path, environment: str) -> dict[str, s
 
 
 def run_file(config: Mapping[str, Any]) -> str:
-    """Return the file of TOML from which `timedrun run command` repeats the runs of a config.json."""
+    """Return the file of TOML from which `timedrun race` repeats the runs of a config.json."""
     options = {name: value for name, value in config.items() if name not in OF_THE_RUN}
     values = {"sides": [config["command"]], **options}  # strings of JSON are strings of TOML
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items())
@@ -62,7 +62,7 @@ def _of_command(result: ResultFolder) -> dict[str, str]:
         "fi",
         'cd "$work"',
         "# Exit status 3: the target was not reached.",
-        f'python -m timedrun run command "$here/{RUN_FILE}" --runs {len(result.paths)}'
+        f'python -m timedrun race "$here/{RUN_FILE}" --runs {len(result.paths)}'
         f" --first-seed {result.configs[0]['seed']} \\",
         '    --results "$out" || test $? -eq 3',
     )
@@ -89,7 +89,7 @@ def _of_config(result: ResultFolder) -> dict[str, str]:
         "    # Exit status 3: the target was not reached; continue with the next run.",
         f'    python -m timedrun run {result.package_name} "runs/run_$number/config.json" --ranks {result.ranks}'
         f"{threads} \\",
-        '        --results "$out" --number "$number" ${data:+--data-folder "$data"} || test $? -eq 3',
+        '        --results "$out/result_$number.txt" ${data:+--data-folder "$data"} || test $? -eq 3',
         "done",
     )
     return {"init_datasets.sh": datasets, "run_and_time.sh": run}

@@ -1,4 +1,4 @@
-"""Answers of sweeps for the explorer's page: those of `timedrun tradeoff` at measured qualities and budgets."""
+"""Answers of sweeps for the explorer's page: those of `timedrun compare` at measured qualities and budgets."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_sets_read_by_several_processes_are_those_read_by_one(results, monkeypat
 
 def test_a_package_has_its_round_hardware_and_the_first_price_that_matches_and_a_missed_set_its_reason(results):
     given = [system_price(text) for text in ("*H100*=1", "*A100*=list", "*CPU*=list", "99")]
-    prices = [(pattern, *prices_of([price], None)) for pattern, price in given]
+    prices = [(pattern, *prices_of([price])) for pattern, price in given]
     sets = explored_sets([results], prices)
     box, baseline = (next(item for item in sets if item["system"] == name) for name in ("box", "1xCPU-baseline"))
     assert (box["round"], box["submitter"], box["accelerators"]) == ("v2.0", "Example Inc", 16)

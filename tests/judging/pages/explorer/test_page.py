@@ -271,7 +271,7 @@ def test_a_reader_sees_the_answer_first_and_sorts_by_cost_at_equal_quality(swept
 def test_each_point_of_a_sweep_is_the_mean_of_all_runs_with_its_interval(swept_page, chromium, told):
     """Half of the runs are below the target of 0.65, which no run of a sweep has to reach."""
     sets = {one["config"]: one for one in json.loads(data_of(swept_page))["sets"]}
-    curves = told("tradeoff", "sweep")["curves"]
+    curves = told("compare", "sweep")["curves"]
     gains = {f"{curve['label']}_x{gain['ratio']:g}": gain for curve in curves for gain in curve["gains"]}
     assert {*sets} == {*gains} and len(sets) == 6
     for name, gain in gains.items():
@@ -295,5 +295,5 @@ def test_each_answer_is_that_of_tradeoff_and_names_the_cards_of_its_logs(swept_p
         amount = one["question"].split(" ", 1)[1]
         amount = f"{amount[1:]}usd" if amount.startswith("$") else amount
         option = "--budget" if one["budget"] else "--quality"
-        answer = told("tradeoff", "sweep", option, amount, "--price", 6)
+        answer = told("compare", "sweep", option, amount, "--price", 6)
         assert one["answer"] == answer["answer"] and sweep["labels"][one["best"]] == answer["best"]

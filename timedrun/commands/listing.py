@@ -1,7 +1,6 @@
-"""`timedrun list`: the benchmarks and their configs, or the methods, read without importing torch."""
+"""List of the benchmarks and their configs, or of the methods, read without importing torch: `timedrun show`."""
 
 import argparse
-import builtins
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from timedrun.storage.benchmark_folders import config_docstrings, nearby, spec_t
 from timedrun.storage.method_sources import installed
 
 
-def list(arguments: argparse.Namespace) -> ExitCode:
+def list_configs(arguments: argparse.Namespace) -> ExitCode:
     """Print every benchmark nearby, or the one named, with its configs, or every method; report those that cannot be
     read."""
     if arguments.benchmark in method_cards.WORDS:
@@ -25,13 +24,13 @@ def list(arguments: argparse.Namespace) -> ExitCode:
         folders = {benchmark.name: Path(benchmark.package.__path__[0])}
     else:
         folders = nearby()
-    rows: builtins.list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for name, folder in folders.items():
         try:
             texts, configs = spec_texts(name, folder), config_docstrings(name, folder)
             rows.append({"benchmark": name, "title": texts["title"], "ruleset": texts["ruleset"], "configs": configs})
         except (OSError, ValueError, SyntaxError, RecursionError) as error:
-            stdio.write(printable(f"timedrun list: skipped {name} in {folder}: {error}") + "\n")
+            stdio.write(printable(f"timedrun show: skipped {name} in {folder}: {error}") + "\n")
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return ExitCode.OK

@@ -1,4 +1,4 @@
-"""`timedrun tradeoff`: curves of quality against time, and what each gains over the baseline's."""
+"""Comparison of curves of quality against time, and what each gains over the baseline's: `timedrun compare SWEEP`."""
 
 import argparse
 import sys
@@ -17,12 +17,14 @@ from judging.scoring.cost import cost, prices_of
 from timedrun.racing.sweep_curves import compared, curves_at
 
 
-def tradeoff(arguments: argparse.Namespace) -> ExitCode:
+def compare_curves(arguments: argparse.Namespace) -> ExitCode:
     """Print the curves of all runs at the paths, the gains over the baseline and the verdicts; with profiles of other
     machines, those of each machine."""
-    stdio.stage("timedrun tradeoff: reading logs")
+    stdio.stage("timedrun compare: reading logs")
     asked: float | Budget | None = Budget.parse(arguments.budget) if arguments.budget else arguments.quality
-    price = next(iter(prices_of([arguments.price], arguments.prices)), None)
+    if len(arguments.price) > 1 or arguments.paired is not None or arguments.allow:
+        raise UsageError("curves have one --price, no pairs and nothing to --allow; leave these out.")
+    price = next(iter(prices_of(arguments.price)), None)
     curves = curves_at(map(Path, arguments.paths))
     names, baseline = [curve.label for curve in curves], arguments.baseline
     if baseline is not None and baseline not in names:

@@ -1,0 +1,56 @@
+"""Findings of a report, whether of a race, a sweep, a tuning or result sets: `timedrun report`."""
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from judging.checking.check_report import group_lines
+from judging.checking.verdicts import check_paths
+from judging.ground.errors import UsageError
+from judging.pages import score_table
+from judging.pages.plot import labelled_sets
+from judging.pages.plot_tradeoff import plot_tradeoff
+from judging.pages.report_page import Findings, image
+from judging.scoring import score as scores
+from timedrun.racing import race_file
+from timedrun.racing.report import Report
+from timedrun.racing.search import Search
+from timedrun.racing.sweep_report import SweepReport
+from timedrun.racing.tuning_report import TuningReport
+
+
+def of_race(race: race_file.Race, path: Path, figures: dict[str, str]) -> Findings:
+    """Return the report of a race, a sweep or a tuning; add a sweep's figure to `figures`."""
+    if race.tuning:
+        tuned = TuningReport(race, path, Search(race, path), lambda *_: {})
+        if not (shown := tuned.given_and_chosen):
+            raise UsageError(f"no run of {path} has finished; nothing was written.")
+        caption, table = tuned.captioned()
+        return Findings(tuned.found, caption, table, tuned.details(path), shown, tuned.failed)
+    report = SweepReport(race, path) if race.budgets else Report(race, path)
+    logs = [run.path for runs in report.sets.values() for run in runs]
+    if not logs:
+        raise UsageError(f"no run of {path} has finished; nothing was written.")
+    report.checked = report.check(logs)
+    if isinstance(report, SweepReport) and report.found:
+        with TemporaryDirectory() as folder:
+            plot_tradeoff(report.found, Path(folder) / "figure.svg")
+            figures["Quality against time, and gains over the baseline"] = image(Path(folder) / "figure.svg")
+    sets = {race.sides[side]: runs for side, runs in report.sets.items() if runs}
+    caption, table = report.captioned()
+    return Findings(report.verdicts, caption, table, report.details(path), sets, report.failed, report.confidence)
+
+
+def of_sets(path: Path) -> Findings:
+    """Return scores and verdicts of the sets at `path`."""
+    sets = labelled_sets([str(path)])
+    checked = check_paths([path], None, run_official=True)
+    known = scores.score([path])
+    logs = [result for result in checked if result.kind == "log"]
+    strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
+    verdict = f"Checks: strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}."
+    text = [line for score in known for line in [*score_table.details(score), ""]]
+    failed = [result for result in checked if result.failed]
+    errors = [replace(one, findings=[found for found in one.findings if found.level == "error"]) for one in failed]
+    text += group_lines(errors, path.absolute(), "rule")
+    return Findings([verdict], "", score_table.rows(known), text, sets, bool(failed))
