@@ -3,7 +3,7 @@
 # logs.tar.xz holds one of `1 2` (seeds_1_2) and one of `3 1` (seed_3), which ran at the same time on two cores.
 set -euo pipefail
 configs=(
-    'resnet8_methods'
+    'resnet8_baseline'
     'resnet8_baseline'
     'resnet8_baseline+log_bias'
     'resnet8_baseline'
@@ -25,9 +25,10 @@ configs=(
     'resnet8_baseline+swa'
     'resnet8_baseline+gradient_clipping'
     'resnet8_baseline+gradient_clipping(by=adaptive,threshold=0.01)'
+    'resnet8_methods'
 )
-exec timedrun sweep image_classification "${configs[@]}" \
+exec timedrun race "$(dirname "$0")/race.toml" "${configs[@]}" \
     --data cifar10 --data-folder "$1" --results "$2" --first-seed "$3" --runs "$4" --threads 1 \
-    --ratios 0.5 1 --baseline-ratios 0.25 2 --ablate --base resnet8_baseline \
+    --ratios 0.5 1 --ablate \
     --b.data.flip alternating --c.loss binary_cross_entropy --e.precision bf16 \
     --d.optimizer.kind muon --d.optimizer.peak-lr 0.1 --d.optimizer.other-lr 0.1 --d.optimizer.momentum 0.85

@@ -16,5 +16,5 @@ configs=(
 results=$(realpath "$2")
 export TIMEDRUN_DATA=$1
 cd "$(dirname "$0")"
-exec timedrun sweep image_classification "${configs[@]}" --data cifar10 --results "$results" --runs 3 --threads 2 \
-    --ratios 1 --baseline-ratios 0.75 1.5 --f.data.flip random --g.model.initialisation kaiming
+exec timedrun race race.toml "${configs[@]}" --data cifar10 --results "$results" --runs 3 --threads 2 \
+    --ratios 1 --f.data.flip random --g.model.initialisation kaiming

@@ -14,7 +14,7 @@ sed -i 's/"spiral"/"wrong"/' wrong/*.py
 sed -i 's/"Own choice."/wrong_name/' wrong/configs.py
 fails 1 timedrun show wrong baseline
 sees 'wrong/configs.py, line [0-9]* raised NameError'
-run timedrun list # goes on without it
+run timedrun show # goes on without it
 sees '^spiral: Two spirals' && sees '^image_classification'
 
 run timedrun run spiral baseline --runs 3 --threads 1 --results set

@@ -21,6 +21,6 @@ mapfile -t sets < <(ls -d race/*/)
 run timedrun compare "${sets[0]}" "${sets[1]}"
 sees 'interleaved'
 
-run timedrun plot race --what loss --out loss.png
-run timedrun export race --csv values.csv
+run timedrun report race --what loss --figure loss.png
+run timedrun report race --csv values.csv
 grep -q train_loss values.csv

@@ -9,10 +9,10 @@ fails 2 timedrun
 sees 'one of the verbs below'
 run timedrun doctor
 sees '^torch ' && sees '^\[digits\] '
-say 'eval "$(timedrun completion bash)"'
-bash -c 'eval "$(timedrun completion bash)" && complete -p timedrun'
-say 'timedrun list | head -1'
-{ timedrun list 2>errors || true; } | head -1
+say 'eval "$(timedrun doctor --completion bash)"'
+bash -c 'eval "$(timedrun doctor --completion bash)" && complete -p timedrun'
+say 'timedrun show | head -1'
+{ timedrun show 2>errors || true; } | head -1
 [ ! -s errors ]
 
 # The loop of the page as it is printed. What it saves, a new process can resume and use.
@@ -121,5 +121,5 @@ sees 'same average on both ranks: True'
 # A folder of hers with a benchmark's name is not imported.
 mkdir image_classification
 echo 'raise SystemExit("the wrong package")' >image_classification/__init__.py
-run timedrun list
+run timedrun show
 sees '^image_classification: ' && sees 'digits_methods'

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$1"
 digits=(image_classification methods --threads 1 --submission.organization Acme --submission.platform box --name digits_box)
 
-run timedrun system --out answers.json
+run timedrun doctor --system --answers answers.json
 sees 'Required by MLPerf.s rules, unknown' && sees -- '--submission.organization'
 sed -i 's/": ""/": "answered"/' answers.json
 fails 1 timedrun preflight "${digits[@]}" --answers answers.json --precision fp16 --device cpu

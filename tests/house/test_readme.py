@@ -12,7 +12,7 @@ from torch import nn
 
 from timedrun import cli
 from timedrun.commands.chosen_config import settings_of
-from timedrun.commands.parser import VERBS, parser
+from timedrun.commands.parser import ENDED, VERBS, parser
 from timedrun.evidence.analysis import own_step
 from timedrun.methods import stack
 from timedrun.storage import method_sources
@@ -66,15 +66,16 @@ def test_every_command_line_in_a_block_is_accepted(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_option_of_a_verb_in_running_text_exists(page):
+def test_every_verb_and_option_in_running_text_exists(page):
     verbs = next(action for action in parser()._actions if action.dest == "verb").choices
     assert isinstance(verbs, dict)
-    unknown = [
-        f"timedrun {verb} {option}"
-        for verb, rest in re.findall(r"`timedrun (\w+)([^`]*)`", page_text(page))
-        for option in re.findall(r"(?<= )--[a-z-]+(?=[ =]|$)", rest)
-        if verb in NAMES - {*cli.TAKE_OVERRIDES} and option not in verbs[verb]._option_string_actions
-    ]
+    unknown = []
+    for verb, rest in re.findall(r"`(?:taskset -c \d )?timedrun (\w+)([^`]*)`", page_text(page)):
+        options = re.findall(r"(?<= )--[a-z-]+(?=[ =]|$)", rest)
+        ended = [option for option in options if {option, f"{verb} {option}"} & cli.REPLACED.keys()]
+        if verb in NAMES and verb not in cli.TAKE_OVERRIDES:
+            ended += [option for option in options if option not in verbs[verb]._option_string_actions]
+        unknown += [f"timedrun {verb} {option}" for option in ended] + [verb] * (verb in ENDED)
     assert not unknown
 
 

@@ -28,7 +28,8 @@ from timedrun import cli
 
 
 def command(submission: Path, tokens: Path, *more: object) -> list[object]:
-    task = ["--vocabulary", 64, "--context", 32, "--threads", 1, "--rows", 32, "--margin", 0.15]
+    (tokens / "limits.toml").write_text("rows = 32\nmargin = 0.15\n")
+    task = ["--vocabulary", 64, "--context", 32, "--threads", 1, "--limits", tokens / "limits.toml"]
     data = ["--train", tokens / "train.npy", "--validation", tokens / "validation.npy"]
     return ["referee", submission, *data, *task, *more]
 
@@ -300,7 +301,8 @@ def test_a_signal_leaves_no_folder_and_the_report_of_what_was_finished(ended_by,
         # A shell starts what it does not wait for with SIGINT ignored.
         undo.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         patch.setattr("timedrun.commands.referee.Referee", type("Ended", (Judge,), {"ended_by": ended_by}))
-        line = command(tmp_path, token_files, "--runs", 4, "--scratch", tmp_path / "scratch")
+        (limits := tmp_path / "limits.toml").write_text(f"scratch = '{tmp_path / 'scratch'}'\n")
+        line = command(tmp_path, token_files, "--runs", 4, "--limits", limits)
         said = printed(*line, code=code)
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == handlers
     assert "unfinished, 1 of 4 runs: mean loss 3.2700" in said
@@ -323,3 +325,22 @@ def test_a_script_and_a_record_are_examined_in_turns(token_files, tmp_path, told
     assert [len({*side}) for side in sides] == [1, 1] and sides[0] != sides[1]
     one, other = sides[0][0], sides[1][0]
     assert judge.examined == [one, other, other, one, one, other] and said["ratio"]["runs_slow"] == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("row = 3", "no limit 'row'. Did you mean rows?"),
+        ("rows = 7", "rows is 7, not a number of at least 8"),
+        ("rows = 8.5", "rows is 8.5, not a number"),
+        ("margin = 0", "margin is 0, not above 0"),
+        ("late_seconds = nan", "late_seconds is nan, not above 0"),
+        ("processes = true", "processes is True, not"),
+        ("scratch = 3", "scratch is 3, not a text"),
+        ("rows", "Nothing was run"),
+    ],
+)
+def test_limits_that_are_none_are_refused_with_the_file(content, why, token_files, tmp_path, refused):
+    (limits := tmp_path / "limits.toml").write_text(content)
+    said = refused(*command(tmp_path, token_files, "--limits", limits))
+    assert f"{limits}: " in said and why in said

@@ -3,6 +3,7 @@
 import argparse
 import secrets
 import sys
+from pathlib import Path
 
 from judging.comparison.speedup_ratio import LEAST_PAIRS
 from judging.ground import stdio
@@ -14,6 +15,7 @@ from referee.retiming import Retiming
 from referee.series import Series, examine_in_turns
 from referee.session import Limits
 from referee.verdict import Verdict
+from timedrun.commands.referee_limits import read_limits
 
 
 def referee(arguments: argparse.Namespace) -> ExitCode:
@@ -26,7 +28,10 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
         if not path.exists():
             raise UsageError(f"{path} does not exist. Nothing was run.")
     seed, runs = secrets.randbits(128) if arguments.seed is None else arguments.seed, arguments.runs
-    limits = ("prepare_seconds", "budget_seconds", "answer_seconds", "late_seconds", "processes")
+    rare = read_limits(arguments.limits)
+    own = {
+        name: rare[name] for name in ("prepare_seconds", "answer_seconds", "late_seconds", "processes") if name in rare
+    }
     settings = Examination(
         arguments.vocabulary or 0,
         arguments.context or 0,
@@ -34,12 +39,10 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
         device=arguments.device,
         threads=arguments.threads,
         ranks=arguments.ranks,
-        limits=Limits(
-            **{name: getattr(arguments, name) for name in limits}, memory_bytes=int(arguments.memory * 2**30)
-        ),
-        rows=arguments.rows or (10_000 if arguments.classes else 512),
-        tolerance=arguments.tolerance or (1e-3 if arguments.device == "cpu" else 2e-2),
-        margin=arguments.margin or (0.01 if arguments.classes else 0.05),
+        limits=Limits(budget_seconds=arguments.budget_seconds, memory_bytes=int(arguments.memory * 2**30), **own),
+        rows=rare.get("rows", 10_000 if arguments.classes else 512),
+        tolerance=rare.get("tolerance", 1e-3 if arguments.device == "cpu" else 2e-2),
+        margin=rare.get("margin", 0.01 if arguments.classes else 0.05),
         prefix=arguments.prefix,
         target=arguments.target if runs == 1 else None,  # of several runs, the mean must reach it
         fixed=tuple(arguments.fixed),
@@ -60,7 +63,8 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
         stdio.report("\n".join(lines), {**verdict.as_json(), "seed": seed}, as_json=arguments.json)
         return verdict.exit_code
 
-    place, isolated = (arguments.train, arguments.validation, arguments.scratch), not arguments.no_sandbox
+    scratch = Path(rare["scratch"]) if "scratch" in rare else None
+    place, isolated = (arguments.train, arguments.validation, scratch), not arguments.no_sandbox
     with ended_by_signals(), Referee(settings, *place, isolated=isolated) as judge:
         try:
             examine_in_turns(judge.examine, files, verdicts, runs)

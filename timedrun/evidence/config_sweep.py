@@ -52,9 +52,9 @@ def planned_sides(request: ConfigRequest, lengths: Lengths) -> tuple[Benchmark, 
     benchmark = request.find()
     curves = request.sides(benchmark)
     if request.ablate:
-        parts, rows = ablation(curves)
+        parts, rows = ablation([curves[0], curves[-1]] if len(curves) > 1 else curves)
         bare = next(side for side in parts if side.config.name == rows[0].slow)
-        curves = [bare, *parts]
+        curves = [bare, *parts, *curves[1:-1]]
     if len(curves) == 1 and len({*lengths.ratios, *lengths.baseline}) == 1:
         raise UsageError("a sweep of one config at one length is `timedrun run --runs N`.")
     sides, budgets = stretched_sides(curves, lengths)
