@@ -87,7 +87,7 @@ def same(first: Sequence[Batch], second: Sequence[Batch]) -> bool:
 
 def threads() -> list[threading.Thread]:
     """Return the live prefetching threads."""
-    return [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 
 
 def eventually(condition: Callable[[], bool]) -> None:
