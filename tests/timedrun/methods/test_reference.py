@@ -216,12 +216,6 @@ def test_in_a_package_relative_imports_count_and_of_libraries_nothing_else(here,
         assert method_sources.source_file(place.replace("/", ".")) == here / place / "__init__.py"
 
 
-def test_an_ablation_leaves_an_own_method_out_in_folders_that_can_be_named(here):
-    (full,) = sides_of(find("image_classification"), [f"baseline+{OWN}+ema"], None, [])
-    sides, _ = ablation(full, None)
-    assert f"{full.config.name}-own_module_of_test.Halved" in [side.config.name for side in sides]
-
-
 def test_entry_points_give_methods_short_names(here, monkeypatch, told, printed, refused):
     entries = [EntryPoint("halved", OWN, "timedrun.methods"), EntryPoint("gone", "absent:X", "timedrun.methods")]
     monkeypatch.setattr(method_sources, "entry_points", lambda group: entries)

@@ -49,28 +49,23 @@ def run(make: Callable[[Iterable[Tensor]], Optimizer]) -> Arrays:
     return [param.detach().numpy() for param in params]
 
 
-def reference_sgd(lr: float, momentum: float, dampening: float, nesterov: bool, decay: float) -> list[Any]:
-    weights = [value.copy() for value in gradients(99)]
-    buffers: list[Any] = [None] * len(weights)
-    for step in range(8):
-        rate = lr * FACTORS[step]
-        for index, gradient in enumerate(gradients(step)):
-            if index == 1 and step < 2:
-                continue
-            old = buffers[index]
-            buffers[index] = gradient if old is None else momentum * old + (1 - dampening) * gradient
-            direction = gradient + momentum * buffers[index] if nesterov else buffers[index]
-            weights[index] = weights[index] * (1 - FACTORS[step] * decay) - rate * (direction if momentum else gradient)
-    return weights
-
-
 @pytest.mark.parametrize(
     "momentum, dampening, nesterov, decay",
     [(0.875, 0.0, False, 5e-2), (0.9, 0.0, True, 1e-2), (0.9, 0.3, False, 0.0), (0.0, 0.0, False, 1e-1)],
 )
-def test_sgd_equals_a_loop_written_by_hand(momentum, dampening, nesterov, decay):
+def test_sgd_equals_torchs_after_a_decay_by_the_schedules_factor(momentum, dampening, nesterov, decay):
+    def decayed(params: list[nn.Parameter]) -> Optimizer:
+        def before_step(optimizer: Optimizer, *_: Any) -> None:
+            (group,) = optimizer.param_groups
+            for param in [param for param in params if param.grad is not None]:
+                param.data.mul_(1 - decay * group["lr"] / group["initial_lr"])
+
+        theirs = torch.optim.SGD(params, 0.5, momentum, dampening, nesterov=nesterov)
+        theirs.register_step_pre_hook(before_step)
+        return theirs
+
     actual = run(lambda p: DecoupledSGD(p, 0.5, momentum, dampening, nesterov, decay))
-    for expected, value in zip(reference_sgd(0.5, momentum, dampening, nesterov, decay), actual, strict=True):
+    for value, expected in zip(actual, run(decayed), strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-13)
 
 
