@@ -178,8 +178,6 @@ def copied(prepared: dict[Format, Path], tmp_path: Path) -> Path:
 
 def test_an_incomplete_store_is_refused(copied):
     (copied / "train/00000.jpegs").write_bytes(b"x")
-    (problem,) = problems("pillow", JPEG, copied)
-    assert "00000.jpegs: truncated, 1 bytes instead" in problem
     with pytest.raises(DataError, match="00000.jpegs: truncated, 1 bytes instead"):
         opened("pillow", copied)
     (copied / MANIFEST).unlink()
