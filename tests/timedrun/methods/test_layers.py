@@ -29,7 +29,7 @@ from timedrun.methods import (
 )
 from timedrun.methods.blurpool import BlurConv2d, BlurMaxPool2d, blur, blur_by_pools, blur_by_slices
 from timedrun.methods.factorize import factors, rank_of
-from timedrun.methods.float8 import Float8, Float8Linear, float8_linear, quantize
+from timedrun.methods.float8 import Float8, Float8Linear, float8_linear
 from timedrun.methods.low_precision_norm import LowPrecisionGroupNorm, LowPrecisionLayerNorm
 from timedrun.methods.squeeze_excite import SqueezeExcitation, SqueezeExcite
 
@@ -170,33 +170,23 @@ def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
     return (x.double() / scale).float().to(dtype).double() * scale
 
 
+@pytest.mark.parametrize("size", [1e-20, 1.0, 3e30])
 @pytest.mark.parametrize("rows", [16, 5])
-def test_outputs_and_gradients_are_products_of_rounded_operands(rows):
+def test_outputs_and_gradients_are_products_of_rounded_operands(rows, size):
     torch.manual_seed(0)
-    x, weight, bias = (torch.randn(size, requires_grad=True) for size in ((2, rows, 32), (48, 32), (48,)))
+    x = (size * torch.randn(2, rows, 32)).requires_grad_()
+    weight, bias = (torch.randn(shape, requires_grad=True) for shape in ((48, 32), (48,)))
     outer = (torch.randn(2, rows, 48) * torch.logspace(-4, 0, 48)).bfloat16()
     output = float8_linear(x, weight, bias)
     output.backward(outer.float())
     features, weights = (rounded(one.detach(), torch.float8_e4m3fn) for one in (x, weight))
     gradients = rounded(outer.float(), torch.float8_e5m2)
     assert x.grad is not None and weight.grad is not None and bias.grad is not None
-    torch.testing.assert_close(output.double(), features @ weights.T + bias.double(), rtol=2**-8, atol=1e-2)
+    torch.testing.assert_close(output.double(), features @ weights.T + bias.double(), rtol=2**-8, atol=1e-2 * size)
     torch.testing.assert_close(x.grad.double(), gradients @ weights, rtol=2**-7, atol=2e-2)
     expected = gradients.flatten(0, 1).T @ features.flatten(0, 1)
-    torch.testing.assert_close(weight.grad.double(), expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(weight.grad.double(), expected, rtol=1e-3, atol=1e-3 * size)
     torch.testing.assert_close(bias.grad, outer.float().sum((0, 1)))
-
-
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
-@pytest.mark.parametrize("size", [1e-20, 1.0, 3e30])
-def test_values_of_any_size_are_rounded_to_the_digits_of_the_type(dtype, size):
-    x = torch.randn(64, generator=torch.Generator().manual_seed(3)) * size
-    values, scale = quantize(x, dtype)
-    assert float(values.float().abs().max()) == torch.finfo(dtype).max
-    half_digit = {torch.float8_e4m3fn: 2**-4, torch.float8_e5m2: 2**-3}[dtype]
-    difference = (values.double() * scale.double() - x.double()).abs()
-    assert (difference <= half_digit * x.double().abs() + 1e-3 * size).all()  # the addend: of numbers near zero
-    assert torch.equal(quantize(torch.zeros(4), dtype)[0].float(), torch.zeros(4))
 
 
 def test_a_decoder_with_a_float8_head_has_nearly_the_loss_and_gradients_of_one_without():
@@ -312,6 +302,7 @@ def test_a_float8_layer_takes_what_a_linear_layer_does_and_hides_no_value_that_i
     layer = stack(Float8()).model(nn.Linear(16, 32))
     assert layer(torch.tensor([float("nan")] + [1.0] * 15)).isnan().all()
     assert layer(torch.randn(3, 16)).dtype == torch.float32
+    assert torch.equal(layer(torch.zeros(16)), layer.bias)
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(torch.randn(3, 16)).dtype == torch.bfloat16
     assert layer(torch.ones(16)).shape == (32,) and layer(torch.ones(0, 3, 16)).shape == (0, 3, 32)
