@@ -381,9 +381,8 @@ class Muon(GroupedOptimizer):
             [self.state[param][name] for param in params] for name in ("exp_avg", "exp_avg_sq", "step")
         )
         settings: Group = {"fused": True, "amsgrad": False, "maximize": False, "weight_decay": 0.0}
-        settings |= {"lr": group["lr"], "eps": group["eps"]} | dict(
-            zip(("beta1", "beta2"), group["betas"], strict=True)
-        )
+        beta1, beta2 = group["betas"]
+        settings |= {"lr": group["lr"], "eps": group["eps"], "beta1": beta1, "beta2": beta2}
         adamw(params, grads, means, squares, [], steps, **settings)
 
     def _normalise_neurons(self, params: list[Tensor], updates: Tensor, beta2: float) -> Tensor:

@@ -7,25 +7,15 @@ import torch.nn.functional as F
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from timedrun.methods import (
-    AugMix,
-    ColOut,
-    CutMix,
-    CutOut,
-    LabelSmoothing,
-    Method,
-    MixUp,
-    ProgressiveResizing,
-    RandAugment,
-    stack,
-)
+from timedrun.methods import AugMix, ColOut, LabelSmoothing, ProgressiveResizing, RandAugment, stack
 from timedrun.methods.augmix import chain_weights
 from timedrun.methods.channels_last import is_channels_last
-from timedrun.methods.cutmix import cutmix, random_box
-from timedrun.methods.cutout import cutout
+from timedrun.methods.cutmix import CutMix, cutmix, random_box
+from timedrun.methods.cutout import CutOut, cutout
 from timedrun.methods.image_operations import ENHANCING, OPERATIONS, names_of, operate, strengths
 from timedrun.methods.label_smoothing import smoothed
-from timedrun.methods.mixup import mixup
+from timedrun.methods.method import Method
+from timedrun.methods.mixup import MixUp, mixup
 from timedrun.training.loss import binary_cross_entropy, cross_entropy
 from timedrun.training.sampling import random_bits, random_uniform
 

@@ -23,17 +23,8 @@ from tests.timedrun.methods.small_run import STEPS, TOKENS, SmallRun, TokenRun, 
 from timedrun import methods
 from timedrun.config import load, plain
 from timedrun.config_choice import with_change
-from timedrun.methods import (
-    REGISTRY,
-    BlurPool,
-    Factorize,
-    Float8,
-    LogBias,
-    Method,
-    NoEffect,
-    ProgressiveResizing,
-    stack,
-)
+from timedrun.methods import REGISTRY, BlurPool, Factorize, Float8, LogBias, ProgressiveResizing, stack
+from timedrun.methods.method import Method, NoEffect
 
 NAN, INF = float("nan"), float("inf")
 WRONG: dict[str, list[Any]] = {

@@ -17,20 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from language_model.gpt.model import Decoder, NextTokenLoss, build_model
 from language_model.gpt.settings import GPT2_DECODER
-from timedrun.methods import (
-    BlurPool,
-    ChannelsLast,
-    Factorize,
-    GatedLinearUnits,
-    GhostBatchNorm,
-    NoEffect,
-    WeightStandardization,
-    stack,
-)
+from timedrun.methods import BlurPool, ChannelsLast, Factorize, GatedLinearUnits, WeightStandardization, stack
 from timedrun.methods.blurpool import BlurConv2d, BlurMaxPool2d, blur, blur_by_pools, blur_by_slices
 from timedrun.methods.factorize import factors, rank_of
 from timedrun.methods.float8 import Float8, Float8Linear, float8_linear
+from timedrun.methods.ghost_batch_norm import GhostBatchNorm
 from timedrun.methods.low_precision_norm import LowPrecisionGroupNorm, LowPrecisionLayerNorm
+from timedrun.methods.method import NoEffect
 from timedrun.methods.squeeze_excite import SqueezeExcitation, SqueezeExcite
 
 

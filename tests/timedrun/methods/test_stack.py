@@ -14,20 +14,8 @@ from timedrun import methods
 from timedrun.benchmark import find
 from timedrun.config_choice import config_of
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.methods import (
-    EMA,
-    REGISTRY,
-    ColOut,
-    CutOut,
-    Hooks,
-    LabelSmoothing,
-    Method,
-    NoEffect,
-    ProgressiveResizing,
-    SelectiveBackprop,
-    stack,
-)
-from timedrun.methods.method import Compute, Position, Stage
+from timedrun.methods import EMA, REGISTRY, ColOut, CutOut, LabelSmoothing, ProgressiveResizing, stack
+from timedrun.methods.method import Compute, Hooks, Method, NoEffect, Position, Stage
 
 
 class _Recording(Hooks):
@@ -375,7 +363,7 @@ def test_an_own_method_can_move_them_and_where_images_shrink_maps_have_their_siz
 
 
 def test_samples_that_are_scored_at_a_smaller_size_have_masks_of_it():
-    speed = stack(SelectiveBackprop(start=0.0, interrupt=0, scale=0.5))
+    speed = stack(methods.SelectiveBackprop(start=0.0, interrupt=0, scale=0.5))
     speed.enter(0, 0.1)
     losses = lambda images, targets: (images[:, 0] - targets[0]).mean((1, 2))  # noqa: E731
     images, (mask, labels) = speed.select(IMAGES, (PIXELS.long(), torch.arange(2)), losses)
