@@ -140,7 +140,7 @@ def test_a_damaged_image_is_named_and_the_loader_stays_usable(tmp_path, name, st
         make_store(folder, store, dict(sorted(files.items())))
         for split in ("train", "evaluation"):
             images = open_encoded(folder, split)
-            row = images.index.rows[8]
+            row = images.rows[8]
             with images.files[row["shard"]].open("r+b") as file:
                 file.seek(int(row["offset"]))
                 file.write(data.ljust(len(JPEG_FILE), b"\0"))
