@@ -27,7 +27,7 @@ class BetonFile:
     def __init__(self, store: BetonImages) -> None:
         """Raise DataError if the file is damaged or is not that of the store's index, whose rows have been checked:
         compiled code follows the file's tables unchecked."""
-        self._store, rows = store, store.index.rows
+        self._store, rows = store, store.rows
         try:
             self._images, labels = (Reader(str(store.path)).metadata[column] for column in ("f0", "f1"))
             same = np.array_equal(labels, rows["label"]) and all(

@@ -13,7 +13,7 @@ import numpy as np
 
 from image_classification.stores.encoded import open_shards
 from image_classification.stores.manifest import StoreConfig
-from image_classification.stores.sample_index import ResizedImages, index_of_shards
+from image_classification.stores.sample_index import SampleIndex, index_of_shards
 from image_classification.stores.store_format import EncodedImage, FinishedShard, SourceImage, StoreFormat
 from judging.ground.atomic_file import DRAFT, StoredFile, check_size, fsync_folder
 from judging.ground.errors import DataError
@@ -33,11 +33,12 @@ FFCV = (
 """Text on the package to install where it is missing."""
 
 
-class BetonImages(ResizedImages):
+class BetonImages(SampleIndex):
     """File and index of a split ("train", "evaluation") of a store of format beton."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.index, (self.path, *_) = open_shards(folder, split, "beton")
+        index, (self.path, *_) = open_shards(folder, split, "beton")
+        super().__init__(index.rows, index.names)
 
 
 @contextmanager

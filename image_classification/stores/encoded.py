@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from image_classification.stores import image_folder
 from image_classification.stores.manifest import MANIFEST, Format, read_manifest, require_split
-from image_classification.stores.sample_index import ROW, IndexedImages, SampleIndex, index_files, write_index
+from image_classification.stores.sample_index import ROW, SampleIndex, index_files, write_index
 from image_classification.stores.store_format import SourceItem, StoreFormat, UnusableImage
 from judging.ground.atomic_file import check_size
 from judging.ground.errors import DataError
@@ -46,15 +46,16 @@ def decoding(data: bytes) -> Iterator[Image.Image]:
         raise UnusableImage(other_kind(data) or reason or type(error).__name__) from None
 
 
-class FolderImages(IndexedImages):
+class FolderImages(SampleIndex):
     """Split ("train", "evaluation") of a folder that has an index."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.folder, self.index = folder, image_folder.read_index(folder).splits[split]
+        self.folder, index = folder, image_folder.read_index(folder).splits[split]
+        super().__init__(index.rows, index.names)
 
     def read(self, index: int) -> bytes:
         """Return the encoded file of image `index`; raise DataError if it cannot be read or its size changed."""
-        row = self.index.rows[index]
+        row = self.rows[index]
         return SourceItem(self.name(index), int(row["label"]), self.describe(index), int(row["bytes"])).read()
 
     def describe(self, index: int) -> str:
@@ -62,13 +63,13 @@ class FolderImages(IndexedImages):
         return (self.folder / self.name(index)).as_posix()
 
 
-class JpegShards(IndexedImages):
+class JpegShards(SampleIndex):
     """Split ("train", "evaluation") of a store of format jpeg."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.index, self.files = open_shards(folder, split, "jpeg")
-        rows = self.index.rows
-        self._offsets, self._bytes, self._shards = rows["offset"], rows["bytes"], rows["shard"]
+        index, self.files = open_shards(folder, split, "jpeg")
+        super().__init__(index.rows, index.names)
+        self._offsets, self._bytes, self._shards = self.rows["offset"], self.rows["bytes"], self.rows["shard"]
         self._handles: dict[int, int] = {}
         weakref.finalize(self, _close, self._handles)
 

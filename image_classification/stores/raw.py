@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from image_classification.centre_crop import resized
 from image_classification.stores.encoded import open_shards
 from image_classification.stores.manifest import RESIZED, StoreConfig
-from image_classification.stores.sample_index import ResizedImages, index_files, write_index
+from image_classification.stores.sample_index import SampleIndex, index_files, write_index
 from image_classification.stores.store_format import EncodedImage, SourceImage, StoreFormat
 from judging.ground.errors import DataError
 
@@ -23,12 +23,13 @@ SUFFIX = "rgb"
 COLUMNS = ("height", "width", "original_height", "original_width")
 
 
-class RawImages(ResizedImages):
+class RawImages(SampleIndex):
     """Split ("train", "evaluation_<resize>") of a store of format raw. Opening it reads no pixels."""
 
     def __init__(self, folder: Path, split_name: str) -> None:
-        self.index, files = open_shards(folder, split_name, "raw")
-        rows, path = self.index.rows, folder / index_files(split_name)[0]
+        index, files = open_shards(folder, split_name, "raw")
+        super().__init__(index.rows, index.names)
+        rows, path = self.rows, folder / index_files(split_name)[0]
         area = rows["height"].astype(np.uint64) * rows["width"]
         if bool((3 * area != rows["bytes"]).any()):
             raise DataError(f"{path}: sizes and bytes disagree; prepare it again.")
@@ -37,7 +38,7 @@ class RawImages(ResizedImages):
 
     def locations(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return shard, byte offset in it, and pixels per row of k images, (k, 3)."""
-        rows = self.index.rows[indices]
+        rows = self.rows[indices]
         return np.stack([rows[name].astype(np.int64) for name in ("shard", "offset", "width")], axis=1)
 
 

@@ -43,7 +43,7 @@ class SampleIndex:
     """Rows (n,) of a split, and a name for each; names are decoded on access."""
 
     def __init__(self, rows: NDArray[np.void], names: NDArray[np.uint8]) -> None:
-        self.rows, self._names = rows, names
+        self.rows, self.names = rows, names
 
     @classmethod
     def of(cls, names: Iterable[str], columns: Mapping[str, Any], kind: np.dtype[Any]) -> SampleIndex:
@@ -84,7 +84,7 @@ class SampleIndex:
         np.lib.format.write_array(buffer, self.rows, version=(1, 0), allow_pickle=False)
         return {
             rows_name: write_file(folder / rows_name, buffer.getvalue()),
-            names_name: write_file(folder / names_name, self._names.tobytes()),
+            names_name: write_file(folder / names_name, self.names.tobytes()),
         }
 
     def __len__(self) -> int:
@@ -96,23 +96,27 @@ class SampleIndex:
         labels.setflags(write=False)
         return labels
 
-    def pair(self, first: str, second: str) -> NDArray[np.int32]:
-        """Return two columns side by side, (n, 2)."""
-        both = np.empty((len(self.rows), 2), dtype=np.int32)
-        both[:, 0], both[:, 1] = self.rows[first], self.rows[second]
-        both.setflags(write=False)
-        return both
+    @cached_property
+    def sizes(self) -> NDArray[np.int32]:
+        """(n, 2) height and width as stored."""
+        return np.column_stack([self.rows["height"], self.rows["width"]]).astype(np.int32)
+
+    @cached_property
+    def original_sizes(self) -> NDArray[np.int32]:
+        """(n, 2) height and width of the originals, which may be larger."""
+        return np.column_stack([self.rows["original_height"], self.rows["original_width"]]).astype(np.int32)
 
     def name(self, index: int) -> str:
+        """Return train/<class>/<file> or val/<class>/<file>."""
         start = int(self.rows["name"][index])
         last = index + 1 == len(self.rows) or index == -1
-        end = self._names.size if last else int(self.rows["name"][index + 1])
-        return os.fsdecode(self._names[start : end - 1].tobytes())
+        end = self.names.size if last else int(self.rows["name"][index + 1])
+        return os.fsdecode(self.names[start : end - 1].tobytes())
 
     def digest_into(self, digest: hashlib._Hash) -> None:
         """Update `digest` with all rows and names."""
         digest.update(np.ascontiguousarray(self.rows).view(np.uint8).data)
-        digest.update(np.ascontiguousarray(self._names).data)
+        digest.update(np.ascontiguousarray(self.names).data)
 
     def check_sizes(self, path: Path) -> None:
         """Raise DataError, naming `path`, unless every stored and original size is positive and below 2^30."""
@@ -131,37 +135,6 @@ class SampleIndex:
             beyond = len(rows) > 0
         if beyond:
             raise DataError(f"{path}: has images beyond the end of their shards; prepare the store again.")
-
-
-class IndexedImages:
-    """Images of a split described by an index; subclasses know where the bytes are."""
-
-    index: SampleIndex
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        return self.index.labels
-
-    def name(self, index: int) -> str:
-        """Return train/<class>/<file> or val/<class>/<file>."""
-        return self.index.name(index)
-
-
-class ResizedImages(IndexedImages):
-    """Images that may be stored smaller than the originals."""
-
-    @cached_property
-    def sizes(self) -> NDArray[np.int32]:
-        """(n, 2) height and width as stored."""
-        return self.index.pair("height", "width")
-
-    @cached_property
-    def original_sizes(self) -> NDArray[np.int32]:
-        """(n, 2) height and width of the originals."""
-        return self.index.pair("original_height", "original_width")
 
 
 def index_files(prefix: str) -> tuple[str, str]:

@@ -12,15 +12,7 @@ import pytest
 
 from image_classification import cifar10
 from image_classification.stores.manifest import Format, StoreConfig
-from tests.image_classification.small_stores import (
-    JPEG,
-    build,
-    encoded,
-    indexed,
-    noisy,
-    write_files,
-    write_images,
-)
+from tests.image_classification.small_stores import JPEG, build, encoded, indexed, noisy, write_files, write_images
 
 
 @pytest.fixture(scope="module", autouse=True)

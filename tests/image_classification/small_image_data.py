@@ -1,8 +1,7 @@
 """Small image data of one rank, batches of a loader and their comparison, and the prefetching threads."""
 
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from image_classification.batches import Batch, ImageBatches
+from image_classification.batches import ImageBatches
 from image_classification.configs import imagenet_methods, synthetic_smoke
 from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch, Loader
@@ -70,29 +69,14 @@ def data_of(
     rank: int = 0,
     world_size: int = 1,
     epochs: int = 1,
+    seed: int = 1,
     methods: Stack | None = None,
 ) -> ImageBatches:
     """Return the batches of `rank` in a run of `epochs` epochs."""
-    config = replace(synthetic_smoke(), data=data, global_batch=global_batch, seed=1, max_epochs=epochs)
+    config = replace(synthetic_smoke(), data=data, global_batch=global_batch, seed=seed, max_epochs=epochs)
     return ImageBatches(config, folder, ProcessGroup(rank, world_size, rank, CPU), methods or stack())
-
-
-def same(first: Sequence[Batch], second: Sequence[Batch]) -> bool:
-    """Return True if both hold the same images, labels and counts."""
-    return len(first) == len(second) and all(
-        torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels) and a.global_samples == b.global_samples
-        for a, b in zip(first, second, strict=True)
-    )
 
 
 def threads() -> list[threading.Thread]:
     """Return the live prefetching threads."""
-    return [thread for thread in threading.enumerate() if thread.name == "prefetch"]
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until `condition` holds."""
-    end = time.monotonic() + 10.0
-    while not condition():
-        assert time.monotonic() < end, "did not happen"
-        time.sleep(0.001)
+    return [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]

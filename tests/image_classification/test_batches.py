@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,26 +17,10 @@ from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from judging.ground.errors import UsageError
-from tests.image_classification.small_image_data import CPU, FOLDER, LOADERS, data_of, eventually, same, threads
+from tests.image_classification.small_image_data import CPU, FOLDER, LOADERS, data_of, threads
+from tests.timedrun.distributed.launched_ranks import until
 from timedrun.methods import ProgressiveResizing, Stack, stack
 from timedrun.training import sampling
-
-
-@pytest.mark.parametrize("world_size", [1, 3])
-def test_every_sample_is_trained_and_evaluated_once_over_all_ranks(world_size):
-    config = replace(synthetic_smoke().data, synthetic_train=50, synthetic_eval=31, drop_last=False, eval_batch=7)
-    whole = open_source(config, None, CPU, train=True, seed=1)
-    seen, evaluated, counted = [], 0, 0
-    for rank in range(world_size):
-        data = data_of(config, rank=rank, world_size=world_size, global_batch=12)
-        for batch in data.train(epoch=1):
-            seen.append(batch.images)
-            counted += batch.global_samples if rank == 0 else 0
-        evaluated += sum(len(batch.labels) for batch in data.evaluation())
-    images = torch.cat(seen)
-    expected = data._normalize(next(whole.batches([np.arange(50)], 1, 16)).images)
-    assert torch.equal(images.flatten(1).sort(0).values, expected.flatten(1).sort(0).values)
-    assert (len(images), counted, evaluated) == (50, 50, 31)
 
 
 class Recorded:
@@ -75,10 +60,10 @@ def test_the_next_epoch_is_prefetched_at_its_size_before_it_begins(recorded):
     with recorded_data(3, stack(resizing)) as opened:
         assert loader.asked == []
         assert [batch.images.shape[-1] for batch in opened.train(1)] == [8] * 4
-        eventually(lambda: loader.made == [1] * 4 + [2] * 2)
+        until(lambda: loader.made == [1] * 4 + [2] * 2)
         assert sum(len(batch.labels) for batch in opened.evaluation()) == 20
         assert [batch.images.shape[-1] for batch in opened.train(2)] == [12] * 4
-        eventually(lambda: loader.made == [1] * 4 + [2] * 4 + [3] * 2)
+        until(lambda: loader.made == [1] * 4 + [2] * 4 + [3] * 2)
     assert loader.asked == [(1, 8), (2, 12), (3, 16)]  # nothing was loaded twice
     assert recorded[False].asked == [(0, 16)]
     assert (loader.closed, recorded[False].closed) == (1, 1)
@@ -89,7 +74,7 @@ def test_no_epoch_after_the_last_is_prefetched(recorded):
     with recorded_data(2) as opened:
         for epoch in (1, 2):
             list(opened.train(epoch))
-        eventually(lambda: threads() == [])
+        until(lambda: threads() == [])
         assert recorded[True].asked == [(1, 16), (2, 16)]
         assert len(list(opened.train(3))) == 4  # unless it is asked for
 
@@ -178,36 +163,56 @@ def test_normalized_images_equal_the_formula_and_keep_their_memory_format():
     torch.testing.assert_close(normalised, (images / 255 - 0.5) / 0.25, atol=1e-5, rtol=1e-5)
 
 
-@pytest.fixture(params=LOADERS)
-def stored(request: pytest.FixtureRequest) -> DataConfig:
-    """The data of a store that each loader reads; skips the test without the loader's package."""
+@pytest.fixture(params=[*LOADERS, "memory"])
+def source(request: pytest.FixtureRequest, prepared: dict[str, Path]) -> tuple[DataConfig, Path | None]:
+    """29 training and 6 evaluation images in memory, or in the store that each loader reads, and its folder; skips the
+    test without the loader's package."""
+    if request.param == "memory":
+        noise = synthetic_smoke().data
+        return replace(noise, synthetic_train=29, synthetic_eval=6, drop_last=False, eval_batch=4), None
     if words := registry.LOADERS[request.param].unavailable():
         pytest.skip(words)
-    return replace(FOLDER, loader=request.param, store=LOADERS[request.param], workers=1)
+    store = LOADERS[request.param]
+    return replace(FOLDER, loader=request.param, store=store, workers=1), prepared[store.format]
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_stored_epoch_is_entered_at_any_step(prepared, stored, prefetch):
-    config, folder = replace(stored, prefetch=prefetch), prepared[stored.store.format]
+def test_a_sample_has_one_crop_in_an_epoch_whatever_loads_it_with_others(source):
+    """Ranks, workers, prefetching, and the step at which an epoch is entered."""
+    config, folder = replace(source[0], flip="random"), source[1]
 
-    def opened() -> ImageBatches:
-        return data_of(config, folder, global_batch=6, epochs=3)
+    def passes(order: list[tuple[int, int]], ranks: int = 1, seed: int = 1, **changes: int) -> dict[Any, torch.Tensor]:
+        """Return pixels and label of each image over all ranks, by epoch and step; enter epochs at the given steps."""
+        parts: dict[Any, list[torch.Tensor]] = {}
+        options = {"world_size": ranks, "global_batch": 6, "epochs": 3, "seed": seed}
+        for rank in range(ranks):
+            with data_of(replace(config, **changes), folder, rank=rank, **options) as data:
+                steps = [((e, at), batch) for e, first in order for at, batch in enumerate(data.train(e, first), first)]
+                for place, batch in [*steps, *(("evaluation", batch) for batch in data.evaluation())]:
+                    parts.setdefault(place, []).append(torch.column_stack([batch.images.flatten(1), batch.labels]))
+            assert [batch.global_samples for (_, step), batch in steps if step > 2] == [6, 5] * len(order)
+        assert threads() == []
+        return {place: torch.cat(of_ranks) for place, of_ranks in parts.items()}
 
-    with opened() as continuous:
-        epochs = {epoch: list(continuous.train(epoch)) for epoch in (1, 2, 3)}
-        assert sum(len(batch.labels) for batch in continuous.evaluation()) == 6
-    assert [len(batch.labels) for batch in epochs[2]] == [6, 6, 6, 6, 5]
-    with opened() as resumed:
-        for first_step in (3, 1, 5):
-            assert same(list(resumed.train(2, first_step)), epochs[2][first_step:])
-        assert same(list(resumed.train(3)), epochs[3])
-        assert same(list(resumed.train(1)), epochs[1])
-    assert threads() == []
+    def of_samples(seen: dict[Any, torch.Tensor], epoch: int, seed: int = 1) -> torch.Tensor:
+        whole = torch.cat([seen[epoch, step] for step in range(5)])
+        return whole[np.argsort(sampling.epoch_order(29, seed, epoch))]
+
+    random = torch.get_rng_state()
+    whole = passes([(1, 0), (2, 0), (3, 0)], prefetch=0)
+    assert len(whole["evaluation"]) == 6
+    for ranks, changes in ((1, {"prefetch": 2}), (3, {"workers": 2})):
+        for place, seen in passes([(2, 1), (3, 0), (1, 3)], ranks, **changes).items():
+            assert torch.equal(seen, whole[place]), (place, ranks)
+    assert torch.equal(torch.get_rng_state(), random)
+    one, other = of_samples(whole, 1), of_samples(whole, 2)
+    assert torch.equal(one[:, -1], other[:, -1])  # labels
+    for different in (other, of_samples(passes([(1, 0)], seed=2), 1, seed=2)):
+        assert (one != different).any(1).sum() > 5
 
 
-def test_every_loader_mirrors_the_images_that_alternate(prepared, stored):
+def test_every_loader_mirrors_the_images_that_alternate(source):
     def images(flip: Flip, epoch: int) -> torch.Tensor:
-        with data_of(replace(stored, flip=flip), prepared[stored.store.format], global_batch=29) as data:
+        with data_of(replace(source[0], flip=flip), source[1], global_batch=29) as data:
             return next(data.train(epoch)).images
 
     for epoch in (1, 2):

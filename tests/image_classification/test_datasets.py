@@ -1,5 +1,6 @@
-"""Image data before a run: facts, digests, faults of the config, unused settings, and the logged loader."""
+"""Image data: facts, digests, faults of the config, unused settings, the logged loader, digits, CIFAR-10's records."""
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from image_classification.run_info import data_info
 from image_classification.settings import DataConfig, ImageRunConfig
 from image_classification.stores import image_folder
 from image_classification.stores.manifest import StoreConfig, read_manifest
-from judging.ground.errors import UsageError
+from judging.ground.errors import DataError, UsageError
 from mlevents import keys
 from tests.image_classification.small_image_data import FOLDER, LOADERS
 from timedrun.config import dump, load
@@ -208,3 +209,39 @@ def test_noise_stands_in_for_imagenet_at_every_size_without_filling_the_memory()
     source = open_source(config.data, None, torch.device("cpu"), train=True, seed=1)
     (batch,) = source.batches([np.array([0, 1_281_166])], 1, 6)
     assert len(source) == 1_281_167 and batch.images.shape == (2, 3, 6, 6)
+
+
+def test_cifar10_records_are_a_label_and_three_colour_planes(cifar_folder):
+    images, labels = cifar10.read(cifar_folder, "evaluation")
+    raw = np.fromfile(cifar_folder / "test_batch.bin", dtype=np.uint8)
+    assert images.shape == (50, 3, 32, 32)
+    assert labels[1] == raw[3073]
+    assert images[1, 2, 5, 7] == raw[3073 + 1 + 2 * 1024 + 5 * 32 + 7]
+    assert len(cifar10.read(cifar_folder, "train")[0]) == 250
+
+
+def test_damaged_cifar10_is_named(cifar_folder):
+    with pytest.raises(DataError, match="SHA-1"):
+        cifar10.verify(cifar_folder)
+    path = cifar_folder / "test_batch.bin"
+    content = bytearray(path.read_bytes())
+    content[3073] = 11
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"test_batch\.bin: image 1 has label 11"):
+        cifar10.read(cifar_folder, "evaluation")
+    path.write_bytes(content[:-1])
+    with pytest.raises(DataError, match=r"test_batch\.bin: not 153,650 bytes"):
+        cifar10.require(cifar_folder)
+    path.unlink()
+    (cifar_folder / "data_batch_1").touch()
+    with pytest.raises(DataError, match=r"test_batch\.bin missing.*pickled"):
+        cifar10.require(cifar_folder)
+
+
+def test_real_cifar10_matches_the_published_digests():
+    if "TIMEDRUN_TEST_CIFAR10" not in os.environ:
+        pytest.skip("TIMEDRUN_TEST_CIFAR10 does not name a folder with CIFAR-10's binary batches")
+    folder = Path(os.environ["TIMEDRUN_TEST_CIFAR10"])
+    assert cifar10.verify(folder) == cifar10.FILES
+    _, labels = cifar10.read(folder, "train")
+    assert np.bincount(labels).tolist() == [5000] * 10

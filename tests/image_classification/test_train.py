@@ -39,20 +39,6 @@ def losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return recorded_losses(monkeypatch)
 
 
-@pytest.fixture
-def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The image size of every step."""
-    seen, train_batches = list[int](), batches.ImageBatches.train
-
-    def batches_of(opened: batches.ImageBatches, epoch: int, first_step: int = 0) -> Any:
-        for batch in train_batches(opened, epoch, first_step):
-            seen.append(batch.images.shape[-1])
-            yield batch
-
-    monkeypatch.setattr(batches.ImageBatches, "train", batches_of)
-    return seen
-
-
 def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(losses):
     base = configs.synthetic_smoke()
     data, evaluation = replace(base.data, synthetic_train=192), replace(base.evaluation, target=0.99)
@@ -184,18 +170,6 @@ def stored(**changes: Any) -> configs.ImageRunConfig:
     )
 
 
-def test_images_are_decoded_at_their_epochs_size(prepared, tmp_path, sizes):
-    config = stored()
-    trained(config, RunLog(tmp_path / "result_0.txt"), data_folder=prepared["jpeg"])
-    expected = RESIZING.sizes(16, [config.progress(epoch) for epoch in range(1, 6)])
-    assert sizes == [size for size in expected for _ in range(4)]
-    assert len(set(sizes)) == 3
-    log = record.read(tmp_path / "result_0.txt")
-    logged = [log.value(key) for key in (keys.DATA_LOADER, keys.DATA_STORE, keys.DATA_PREFETCH)]
-    assert logged == ["pillow", "jpeg, original size", 2]
-    assert threads() == []
-
-
 def test_a_store_cut_in_training_aborts_the_run(prepared, tmp_path, losses, monkeypatch):
     folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
     (shard,) = (folder / "train").glob("*.jpegs")
@@ -234,7 +208,7 @@ def test_warm_up_sees_and_augments_every_size_that_is_loaded():
 
 
 @pytest.mark.parametrize("name", ["cifar10_94_baseline", "cifar10_94_methods"])
-def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder, losses, sizes, name, monkeypatch):
+def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder, losses, name, monkeypatch):
     unfolded: list[int] = []
     count = train.unfold_weight_gradients
     monkeypatch.setattr(train, "unfold_weight_gradients", lambda model: unfolded.append(count(model)))
@@ -243,7 +217,7 @@ def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder, losses, sizes, 
     small = replace(config, data=replace(config.data, eval_batch=8), precision=precision, warm_up_steps=1)
     run = trained(small, data_folder=cifar_folder, check_every=1)
     assert run.outcome is Outcome.BUDGET_SPENT
-    assert sizes == [32] and math.isfinite(losses[0])
+    assert len(losses) == 1 and math.isfinite(losses[0])
     assert len(unfolded) == 1 and unfolded[0] > 0
 
 

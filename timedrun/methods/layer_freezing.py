@@ -54,12 +54,9 @@ class LayerFreezing(Method, name="layer_freezing", stage=Stage.STEP, hooks=_Laye
     """
 
     recompiles: ClassVar[bool] = True
+    skips_parameters = True
     start: Annotated[float, Rule(lambda start: 0 <= start < 1, "from 0 to below 1")] = 0.5
     level: Part = 1.0
-
-    @property
-    def skips_parameters(self) -> bool:
-        return True
 
     def count(self, layers: int, progress: float) -> int:
         """Return how many of `layers` are frozen at `progress`."""

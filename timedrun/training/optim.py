@@ -380,22 +380,10 @@ class Muon(GroupedOptimizer):
         means, squares, steps = (
             [self.state[param][name] for param in params] for name in ("exp_avg", "exp_avg_sq", "step")
         )
-        adamw(
-            params,
-            grads,
-            means,
-            squares,
-            [],
-            steps,
-            fused=True,
-            amsgrad=False,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            lr=group["lr"],
-            weight_decay=0.0,
-            eps=group["eps"],
-            maximize=False,
-        )
+        settings: Group = {"fused": True, "amsgrad": False, "maximize": False, "weight_decay": 0.0}
+        beta1, beta2 = group["betas"]
+        settings |= {"lr": group["lr"], "eps": group["eps"], "beta1": beta1, "beta2": beta2}
+        adamw(params, grads, means, squares, [], steps, **settings)
 
     def _normalise_neurons(self, params: list[Tensor], updates: Tensor, beta2: float) -> Tensor:
         """Divide each row of `updates` (n, rows, cols) by the root of its running mean square, s <- beta2 s + (1 -

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.gpu.block import Block
-from benchmarks.gpu.steps import CASES, compare, configs_of, main, reference
+from benchmarks.gpu.steps import CASES, Block, compare, configs_of, main, reference
 from language_model.attention import BACKENDS, Attend
 from language_model.collator import MaskedBatch
 from language_model.gpt.attention_mask import attention_mask

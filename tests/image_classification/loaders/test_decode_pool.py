@@ -10,8 +10,8 @@ import torch
 
 from image_classification.loaders import decode_pool
 from image_classification.loaders.decode_pool import BatchBuffers, DecodePool
-from judging.ground.errors import DataError
-from tests.image_classification.small_image_data import CPU, eventually
+from tests.image_classification.small_image_data import CPU
+from tests.timedrun.distributed.launched_ranks import until
 from timedrun.training.sampling import Indices
 
 LABELS = np.arange(1000) * 7
@@ -60,11 +60,11 @@ def test_the_next_batches_are_made_before_they_are_asked_for_and_no_more_of_them
 
     made = threads.images(_parts(10), LABELS, 5, note)
     next(made)
-    eventually(lambda: len(begun) == 30)  # the one handed over and two ahead
+    until(lambda: len(begun) == 30)  # the one handed over and two ahead
     time.sleep(0.05)
     assert sorted(begun) == list(range(30))
     next(made)
-    eventually(lambda: len(begun) == 40)
+    until(lambda: len(begun) == 40)
 
 
 def test_slices_of_one_batch_are_filled_by_several_threads_at_once(threads):
@@ -74,21 +74,6 @@ def test_slices_of_one_batch_are_filled_by_several_threads_at_once(threads):
         meeting.wait()
 
     assert len(list(threads.images([np.arange(12)], LABELS, 5, meet))) == 1
-
-
-def test_an_error_of_a_thread_reaches_the_consumer_as_it_is_with_its_batch(threads):
-    error = DataError("train/ant/13.jpg: cannot be decoded")
-
-    def fail(samples: Indices, images: torch.Tensor) -> None:
-        if 13 in samples:
-            raise error
-
-    made = threads.images(_parts(5), LABELS, 5, fail)
-    next(made)
-    with pytest.raises(DataError) as raised:
-        next(made)
-    assert raised.value is error
-    assert len(list(threads.images(_parts(2), LABELS, 5, _numbers))) == 2
 
 
 def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(threads):
@@ -102,7 +87,7 @@ def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(thre
 
     made = threads.images(_parts(10), LABELS, 5, wait)
     next(made)
-    eventually(lambda: len(begun) == 3 + 3)  # a slice in each of three threads
+    until(lambda: len(begun) == 3 + 3)  # a slice in each of three threads
     closer = threading.Thread(target=made.close)
     closer.start()
     closer.join(0.05)

@@ -73,7 +73,7 @@ def test_a_damaged_file_is_named_before_an_image_is_read(raw, tmp_path, damage):
     path = tmp_path / "train.beton"
     content = bytearray(path.read_bytes())
     if damage == "tables":
-        begin = content.index(int(BetonImages(tmp_path, "train").index.rows["offset"][3]).to_bytes(8, "little"))
+        begin = content.index(int(BetonImages(tmp_path, "train").rows["offset"][3]).to_bytes(8, "little"))
         content[begin : begin + 8] = (1 << 40).to_bytes(8, "little")
     noise = np.random.default_rng(0).bytes(len(content))
     path.write_bytes({"cut": content[: len(content) // 2], "noise": noise, "tables": content}[damage])
@@ -86,7 +86,7 @@ def test_a_damaged_jpeg_is_named_as_it_was_in_the_source(tmp_path):
     make_store(tmp_path, JPEG, files)
     path = tmp_path / "train.beton"
     content = bytearray(path.read_bytes())
-    begin = int(BetonImages(tmp_path, "train").index.rows["offset"][4])
+    begin = int(BetonImages(tmp_path, "train").rows["offset"][4])
     content[begin : begin + 300] = bytes(300)
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"train\.beton: train/ant/4\.jpg cannot be decoded"):

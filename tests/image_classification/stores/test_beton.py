@@ -28,12 +28,12 @@ def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path):
     opened = beton.BetonImages(tmp_path, "train")
     found, labels = (Reader(str(opened.path)).metadata[column] for column in ("f0", "f1"))
     assert labels.tolist() == opened.labels.tolist() == [*map(label_of, images)]
-    assert found["data_ptr"].tolist() == opened.index.rows["offset"].tolist()
+    assert found["data_ptr"].tolist() == opened.rows["offset"].tolist()
     assert opened.original_sizes.tolist() == [list(size) for size in SIZES * 3]
     assert [opened.name(place) for place in range(len(opened))] == [*images]
     assert 0 < (found["mode"] == beton.JPEG).sum() < len(images)
     content = opened.path.read_bytes()
-    for place, (image, row) in enumerate(zip(images.values(), opened.index.rows, strict=True)):
+    for place, (image, row) in enumerate(zip(images.values(), opened.rows, strict=True)):
         data = content[row["offset"] :][: row["bytes"]]
         height, width = opened.sizes[place].tolist()
         original_height, original_width = opened.original_sizes[place].tolist()

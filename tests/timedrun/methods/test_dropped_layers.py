@@ -8,17 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from image_classification.model import ModelConfig, build_model
-from timedrun.methods import (
-    BlurPool,
-    ChannelsLast,
-    GyroDropout,
-    LayerFreezing,
-    NoEffect,
-    StochasticDepth,
-    Whitening,
-    stack,
-)
-from timedrun.methods.method import Position
+from timedrun.methods import BlurPool, ChannelsLast, GyroDropout, LayerFreezing, StochasticDepth, Whitening, stack
+from timedrun.methods.method import NoEffect, Position
 from timedrun.methods.stochastic_depth import _Branch, keep_rates
 from timedrun.training.initialisation import residual_blocks
 

@@ -19,7 +19,8 @@ from timedrun.config import RunConfig, digest, dump, load
 from timedrun.config_choice import config_of
 from timedrun.distributed.launch_env import module_command
 from timedrun.evidence.config_sides import ablation, sides_of
-from timedrun.methods import reference
+from timedrun.methods import BlurPool, ChannelsLast, SequenceLengthWarmup, reference
+from timedrun.methods.card import clashes, places, settings
 from timedrun.storage import method_sources
 
 SOURCE = '''
@@ -216,12 +217,6 @@ def test_in_a_package_relative_imports_count_and_of_libraries_nothing_else(here,
         assert method_sources.source_file(place.replace("/", ".")) == here / place / "__init__.py"
 
 
-def test_an_ablation_leaves_an_own_method_out_in_folders_that_can_be_named(here):
-    (full,) = sides_of(find("image_classification"), [f"baseline+{OWN}+ema"], None, [])
-    sides, _ = ablation([full])
-    assert f"{full.config.name}-own_module_of_test.Halved" in [side.config.name for side in sides]
-
-
 def test_entry_points_give_methods_short_names(here, monkeypatch, told, printed, refused):
     entries = [EntryPoint("halved", OWN, "timedrun.methods"), EntryPoint("gone", "absent:X", "timedrun.methods")]
     monkeypatch.setattr(method_sources, "entry_points", lambda group: entries)
@@ -348,3 +343,30 @@ def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(here, 
     assert done.returncode == ExitCode.OK, done.stderr
     assert '"own_benchmark_of_test.speed:Halved"' in (here / "race/sides/spirals_methods.json").read_text()
     assert (here / "race/spirals_methods/result_0.txt").exists()
+
+
+def test_settings_places_and_clashes_are_those_of_the_code():
+    assert settings(BlurPool)[-1] == "min_channels=16"
+    assert settings(SequenceLengthWarmup)[0] == "steps (required)"
+    assert places(BlurPool) == [] and places(ChannelsLast) == ["batch"]
+    assert clashes("mixup").keys() >= {"cutmix"} and clashes("cutmix")["mixup"] == clashes("mixup")["cutmix"]
+
+
+def test_list_methods_has_stages_and_settings(told, printed):
+    listed = {row["method"]: row["stage"] for row in told("show", "methods")}
+    assert listed["blurpool"] == "model" and listed["bf16"] == "setting"
+    assert list(listed.values()).index("weights") > list(listed.values()).index("targets")
+    assert "low-pass filter" in printed("show", "methods")
+
+
+def test_show_method_prints_the_card_or_the_nearest_name(told, printed, refused):
+    assert "arXiv 1904.11486" in printed("show", "method", "blurpool")
+    assert told("show", "method", "bf16")["set by"] == "--precision bf16"
+    assert "has no option --bogus" in refused("show", "method", "ema", "--bogus", 3)
+    assert "Did you mean blurpool?" in refused("show", "method", "blurpol")
+    assert printed("show", "method") == printed("show", "methods")
+
+
+@pytest.mark.parametrize("word", ["methods", "command"])
+def test_a_word_of_the_command_line_names_no_benchmark(word, tmp_path, refused):
+    assert f"'{word}' is a word of `timedrun " in refused("new", "benchmark", word, "--out", tmp_path)

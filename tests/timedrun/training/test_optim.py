@@ -49,28 +49,23 @@ def run(make: Callable[[Iterable[Tensor]], Optimizer]) -> Arrays:
     return [param.detach().numpy() for param in params]
 
 
-def reference_sgd(lr: float, momentum: float, dampening: float, nesterov: bool, decay: float) -> list[Any]:
-    weights = [value.copy() for value in gradients(99)]
-    buffers: list[Any] = [None] * len(weights)
-    for step in range(8):
-        rate = lr * FACTORS[step]
-        for index, gradient in enumerate(gradients(step)):
-            if index == 1 and step < 2:
-                continue
-            old = buffers[index]
-            buffers[index] = gradient if old is None else momentum * old + (1 - dampening) * gradient
-            direction = gradient + momentum * buffers[index] if nesterov else buffers[index]
-            weights[index] = weights[index] * (1 - FACTORS[step] * decay) - rate * (direction if momentum else gradient)
-    return weights
-
-
 @pytest.mark.parametrize(
     "momentum, dampening, nesterov, decay",
     [(0.875, 0.0, False, 5e-2), (0.9, 0.0, True, 1e-2), (0.9, 0.3, False, 0.0), (0.0, 0.0, False, 1e-1)],
 )
-def test_sgd_equals_a_loop_written_by_hand(momentum, dampening, nesterov, decay):
+def test_sgd_equals_torchs_after_a_decay_by_the_schedules_factor(momentum, dampening, nesterov, decay):
+    def decayed(params: list[nn.Parameter]) -> Optimizer:
+        def before_step(optimizer: Optimizer, *_: Any) -> None:
+            (group,) = optimizer.param_groups
+            for param in [param for param in params if param.grad is not None]:
+                param.data.mul_(1 - decay * group["lr"] / group["initial_lr"])
+
+        theirs = torch.optim.SGD(params, 0.5, momentum, dampening, nesterov=nesterov)
+        theirs.register_step_pre_hook(before_step)
+        return theirs
+
     actual = run(lambda p: DecoupledSGD(p, 0.5, momentum, dampening, nesterov, decay))
-    for expected, value in zip(reference_sgd(0.5, momentum, dampening, nesterov, decay), actual, strict=True):
+    for value, expected in zip(actual, run(decayed), strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-13)
 
 
@@ -304,41 +299,33 @@ def network() -> nn.Sequential:
     )
 
 
-@pytest.mark.parametrize("kind", ["decoupled_sgd", "sgd", "decoupled_adamw", "adamw", "muon"])
-def test_every_configured_kind_trains_all_trainable_parameters_from_its_peak_rate(kind):
-    model = network()
+@pytest.mark.parametrize("decayed", [True, False])
+@pytest.mark.parametrize("kind", ["sgd", "decoupled_sgd", "adamw", "decoupled_adamw", "muon", "lamb"])
+def test_every_kind_trains_all_from_its_peak_rate_and_norms_and_biases_need_not_decay(kind, decayed):
+    model, decayed = network(), decayed and kind != "lamb"
     model[0].weight.requires_grad_(False)
-    config = OptimizerConfig(kind=kind, peak_lr=0.1, other_lr=0.2, weight_decay=1e-3)
+    config = OptimizerConfig(kind=kind, peak_lr=0.1, other_lr=0.2, weight_decay=0.5, decay_norms_and_biases=decayed)
     optimizer = build_optimizer(config, model)
     held = [param for group in optimizer.param_groups for param in group["params"]]
     assert {id(param) for param in held} == {id(param) for param in model.parameters()} - {id(model[0].weight)}
-    assert [group["initial_lr"] for group in optimizer.param_groups] == ([0.1, 0.2] if kind == "muon" else [0.1])
-    assert all(group["weight_decay"] == 1e-3 for group in optimizer.param_groups)
-    before = [param.detach().clone() for param in held]
-    model(torch.randn(2, 3, 4, 4)).square().sum().backward()
-    optimizer.step()
-    assert sum(not torch.equal(old, new) for old, new in zip(before, held, strict=True)) >= len(held) - 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "asked"),
-    [*((kind, True) for kind in ("sgd", "decoupled_sgd", "adamw", "decoupled_adamw", "muon")), ("lamb", False)],
-)
-def test_norms_and_biases_need_not_decay_and_nothing_changes_without_gradients(kind, asked):
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(4, 2))
-    config = OptimizerConfig(kind=kind, peak_lr=0.1, other_lr=0.1, weight_decay=0.5, decay_norms_and_biases=not asked)
-    optimizer = build_optimizer(config, model)
+    rates = {group["initial_lr"] for group in optimizer.param_groups}
+    assert rates == ({0.1, 0.2} if kind == "muon" else {0.1})
     decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
-    assert [decays[id(p)] for p in model.parameters()] == [0.5 if p.dim() > 1 else 0.0 for p in model.parameters()]
-    assert {group["initial_lr"] for group in optimizer.param_groups} == {0.1}
-    before = [p.detach().clone() for p in model.parameters()]
-    optimizer.step()
-    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
-    for p in model.parameters():
-        p.grad = torch.zeros_like(p)
-    optimizer.step()
-    moved = [not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True)]
-    assert [p.dim() > 1 for p in model.parameters()] == moved
+    wanted = [decayed or param.dim() > 1 for param in held]
+    assert [decays[id(param)] for param in held] == [0.5 * decays for decays in wanted]
+
+    def moved() -> list[bool]:
+        before = [param.detach().clone() for param in held]
+        optimizer.step()
+        return [not torch.equal(old, new) for old, new in zip(before, held, strict=True)]
+
+    assert not any(moved())  # without gradients
+    nn.init.constant_(model[1].bias, 0.5)
+    for param in held:
+        param.grad = torch.zeros_like(param)
+    assert moved() == wanted
+    model(torch.randn(2, 3, 4, 4)).square().sum().backward()
+    assert sum(moved()) >= len(held) - 1
 
 
 @pytest.mark.parametrize("nesterov", [True, False])

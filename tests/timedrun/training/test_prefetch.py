@@ -3,8 +3,9 @@
 import threading
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import islice
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ class Made:
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "prefetch"]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 
 
 @pytest.mark.parametrize("given", [None, 0, 1, 3])
@@ -46,7 +47,7 @@ def test_batches_of_consecutive_loops_are_made_once_each_and_jumps_begin_anew(gi
         assert [int(batch) for batch in islice(batches.starting(2), 2)] == [2, 3]
         one, other = batches.starting(0), batches.starting(7)
         assert [int(next(loop)) for loop in (one, other, one, one, other)] == [0, 7, 1, 2, 8]
-    assert made.names == ({"prefetch"} if ahead else {threading.current_thread().name})
+    assert made.names == ({"prefetch_0"} if ahead else {threading.current_thread().name})
     assert threads() == []
 
 
@@ -88,10 +89,8 @@ def test_no_more_batches_are_made_than_are_kept_ready_and_closing_waits_for_the_
 class OnStream(Tensor):
     """Tensor that records the streams it is used on."""
 
-    used_on: list[str]
-
     def record_stream(self, s: Any) -> None:
-        self.used_on.append(s.name)
+        self.used_on = [*getattr(self, "used_on", []), s]
 
 
 @dataclass(frozen=True)
@@ -100,52 +99,26 @@ class Fields:
     samples: int
 
 
-class Stream:
-    """A CUDA stream in name: a list of what was queued, in order, over all streams."""
-
-    queued: list[tuple[str, str]] = []
-
-    def __init__(self, device: Any = None, name: str = "copies") -> None:
-        self.name = name
-
-    def wait_event(self, event: "Event") -> None:
-        self.queued.append((self.name, f"waits for {event.number}"))
-
-
-class Event:
-    numbers = count(1)
-
-    def record(self) -> None:
-        self.number = next(self.numbers)
-
-
 def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_its_tensors(monkeypatch):
     """With CUDA's streams and events replaced, on this machine's memory."""
-    streams = threading.local()
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(streams, "current", stream))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: getattr(streams, "current", training))
-    monkeypatch.setattr(Stream, "queued", [])
-    monkeypatch.setattr(Event, "numbers", count(1))
-    training, steps = Stream(name="training"), list[int]()
+    cuda, events, steps, begun = Mock(), list[Mock](), list[int](), list[str]()
+    for name in ("set_device", "Stream", "Event", "set_stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, getattr(cuda, name))
+    cuda.Event.side_effect = lambda: events.append(Mock()) or events[-1]
+    cuda.set_stream.side_effect = lambda stream: begun.append(threading.current_thread().name)
+    training = cuda.current_stream.return_value
 
     def make(step: int) -> list[Fields]:
         steps.append(step)
-        assert torch.cuda.current_stream(None).name == "copies"
-        made = []
-        for _ in range(2):
-            tokens = torch.tensor([step]).as_subclass(OnStream)
-            tokens.used_on = []
-            made.append(Fields(tokens, 3))
-        return made
+        assert begun == [threading.current_thread().name] == ["prefetch_0"]
+        return [Fields(torch.tensor([step]).as_subclass(OnStream), 3) for _ in range(2)]
 
     with closing(StepBatches(make, torch.device("cuda"))) as batches:
-        for number, micro_batches in enumerate(islice(batches.starting(4), 3)):
-            assert [int(part.tokens) for part in micro_batches] == [4 + number] * 2
-            assert [part.tokens.used_on for part in micro_batches] == [["training"]] * 2
-            assert Stream.queued == [("training", f"waits for {1 + place}") for place in range(number + 1)]
+        for number, micro_batches in enumerate(islice(batches.starting(4), 3), 1):
+            assert [int(part.tokens) for part in micro_batches] == [3 + number] * 2
+            assert [part.tokens.used_on for part in micro_batches] == [[training]] * 2
+            assert training.wait_event.call_args_list == [call(event) for event in events[:number]]
+            assert all(event.record.called for event in events[:number])
         until(lambda: steps == list(range(4, 7 + STEPS_AHEAD)))
     assert threads() == []
 
