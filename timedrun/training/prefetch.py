@@ -1,11 +1,11 @@
 """Prefetching of batches to the training device by one background thread."""
 
 import itertools
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, Generic, Self, TypeVar
 
 import torch
@@ -16,6 +16,26 @@ BatchT = TypeVar("BatchT")
 
 STEPS_AHEAD = 2
 """Batches that `StepBatches` keeps ready for a GPU: the one after the next hides a step that takes long to make."""
+
+
+@dataclass
+class _Buffer(Generic[BatchT]):
+    """State shared by thread and consumer. The thread holds no reference to the consumer, so dropping it can end it."""
+
+    depth: int
+    ready: deque[tuple[BatchT, torch.cuda.Event | None]] = field(default_factory=deque)
+    error: BaseException | None = None
+    ended: bool = False
+    """True if nothing will be added."""
+    closing: bool = False
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def close(self) -> None:
+        """Ask the thread to end, and release ready batches."""
+        with self.changed:
+            self.closing = True
+            self.ready.clear()
+            self.changed.notify_all()
 
 
 class Prefetched(Generic[LoadedT, BatchT]):
@@ -35,14 +55,14 @@ class Prefetched(Generic[LoadedT, BatchT]):
                 CUDA stream of its own.
         """
         self._batches, self._place, self._device = batches, place, device
-        self._ready: deque[Future[tuple[BatchT, torch.cuda.Event | None]]] = deque()
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: threading.Thread | None = None
         if depth > 0:
-            self._thread = ThreadPoolExecutor(1, "prefetch", _begin, (device,))
-            self._end = weakref.finalize(self, _end, self._thread, self._ready, batches)
-            self._end.atexit = False  # the interpreter ends pools of threads before
-            for _ in range(depth):
-                self._ready.append(self._thread.submit(_load, batches, place, device))
+            self._buffer: _Buffer[BatchT] = _Buffer(depth)
+            self._thread = threading.Thread(
+                target=_fill, args=(self._buffer, batches, place, device), name="prefetch", daemon=True
+            )
+            weakref.finalize(self, self._buffer.close)
+            self._thread.start()
 
     def __iter__(self) -> Self:
         return self
@@ -50,14 +70,16 @@ class Prefetched(Generic[LoadedT, BatchT]):
     def __next__(self) -> BatchT:
         if self._thread is None:
             return self._place(next(self._batches))
-        if not self._ready:
-            raise StopIteration
-        try:
-            batch, copied = self._ready.popleft().result()
-        except BaseException:  # also at the end
-            self.close()
-            raise
-        self._ready.append(self._thread.submit(_load, self._batches, self._place, self._device))
+        buffer = self._buffer
+        with buffer.changed:
+            buffer.changed.wait_for(lambda: buffer.ready or buffer.ended or buffer.closing)
+            if not buffer.ready:
+                error, buffer.error = buffer.error, None
+                if error is not None:
+                    raise error
+                raise StopIteration
+            batch, copied = buffer.ready.popleft()
+            buffer.changed.notify_all()
         if copied is not None:
             stream = torch.cuda.current_stream(self._device)
             stream.wait_event(copied)
@@ -71,8 +93,8 @@ class Prefetched(Generic[LoadedT, BatchT]):
         if self._thread is None:
             _close(self._batches)
         else:
-            self._end()
-            self._thread.shutdown()
+            self._buffer.close()
+            self._thread.join()
 
 
 class StepBatches(Generic[BatchT]):
@@ -124,32 +146,49 @@ class StepBatches(Generic[BatchT]):
             ahead.close()
 
 
-def _begin(device: torch.device) -> None:
-    """Give this thread a CUDA stream of its own."""
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-        torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+def _fill(
+    buffer: _Buffer[BatchT], batches: Iterator[LoadedT], place: Callable[[LoadedT], BatchT], device: torch.device
+) -> None:
+    error: BaseException | None = None
+    try:
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+            torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]  # of this thread
+        _fill_until_closed(buffer, batches, place, device)
+    except BaseException as caught:
+        error = caught
+    try:
+        _close(batches)  # in this thread: a generator cannot be closed while another thread runs it
+    except BaseException as caught:
+        error = error or caught
+    with buffer.changed:
+        buffer.error = error
+        buffer.ended = True
+        buffer.changed.notify_all()
 
 
-def _load(
-    batches: Iterator[LoadedT], place: Callable[[LoadedT], BatchT], device: torch.device
-) -> tuple[BatchT, torch.cuda.Event | None]:
-    """Return the next batch and, on a GPU, the event after its copy."""
-    batch = place(next(batches))
-    if device.type != "cuda":
-        return batch, None
-    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    copied.record()
-    return batch, copied
-
-
-def _end(thread: ThreadPoolExecutor, ready: deque[Future[Any]], batches: Iterator[Any]) -> None:
-    """Release ready batches and let the thread end after the one that it is loading."""
-    for future in ready:
-        future.cancel()
-    ready.clear()
-    thread.submit(_close, batches)  # a generator cannot be closed while another thread runs it
-    thread.shutdown(wait=False)
+def _fill_until_closed(
+    buffer: _Buffer[BatchT], batches: Iterator[LoadedT], place: Callable[[LoadedT], BatchT], device: torch.device
+) -> None:
+    ended = object()
+    while True:
+        with buffer.changed:
+            buffer.changed.wait_for(lambda: len(buffer.ready) < buffer.depth or buffer.closing)
+            if buffer.closing:
+                return
+        loaded: Any = next(batches, ended)
+        if loaded is ended:
+            return
+        batch = place(loaded)
+        copied = None
+        if device.type == "cuda":
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            copied.record()
+        with buffer.changed:
+            if not buffer.closing:
+                buffer.ready.append((batch, copied))
+                buffer.changed.notify_all()
+        del loaded, batch  # otherwise one more batch would be held while waiting
 
 
 def _tensors(batch: Any) -> Iterable[Tensor]:
