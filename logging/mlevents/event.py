@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from json import JSONDecoder
 from sys import intern
@@ -257,8 +258,11 @@ class LogReader:
         if not isinstance(key, str):
             self._problem("record-key", f"the record's key is {short(key)}, not a string; record skipped")
             return None
-        if isinstance(time_ms, str):
-            time_ms = self._time_from_text(key, time_ms)
+        if isinstance(said := time_ms, str):
+            time_ms = None
+            with suppress(ValueError):
+                time_ms = float(said)
+                self._problem("record-time", f"time_ms of {key} is the string {short(said)}, not a number", "warning")
         if not is_number(time_ms) or abs(time_ms) > LATEST_MS:
             hint = ""
             if is_number(time_ms):
@@ -288,11 +292,3 @@ class LogReader:
             value=fields.get("value"),
             metadata=_of_rules(metadata),
         )
-
-    def _time_from_text(self, key: str, text: str) -> float | None:
-        try:
-            time_ms = float(text)
-        except ValueError:
-            return None
-        self._problem("record-time", f"time_ms of {key} is the string {short(text)}, not a number", "warning")
-        return time_ms

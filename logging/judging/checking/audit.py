@@ -126,15 +126,11 @@ def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None 
     folders = sorted(path.parent for path in root.glob("*/results") if path.is_dir())
     if not folders or not any(result_files(folder / "results") for folder in folders):
         raise UsageError(f"{root}: no SUBMITTER/results with result_*.txt; pass the folder of a round.")
-    sets: list[AuditedSet] = []
-    results: list[CheckResult] = []
     logs: list[RunSummary] = []
-    for folder in folders:
-        for item in _submitter(folder, ruleset or round_of_path(root), published, logs):
-            if isinstance(item, CheckResult):
-                results.append(item)
-            else:
-                sets.append(item)
+    asked = ruleset or round_of_path(root)
+    items = [item for folder in folders for item in _submitter(folder, asked, published, logs)]
+    results = [item for item in items if isinstance(item, CheckResult)]
+    sets = [item for item in items if isinstance(item, AuditedSet)]
     shared = list(shared_logs(logs, root))
     for number, item in enumerate(results):  # a fact about two sets is listed with one of them
         if item.kind == "set" and (

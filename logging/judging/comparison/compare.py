@@ -74,13 +74,8 @@ def compare_sets(
     if paired:
         _refuse_unless_interleaved(slow, fast)
         failed, disturbed = [failed[0] | failed[1]] * 2, [disturbed[0] | disturbed[1]] * 2  # pairs are left out whole
-    times, quiet = (
-        [
-            [run.minutes or math.nan for i, run in enumerate(runs) if i not in out]
-            for runs, out in zip(sets, outs, strict=True)
-        ]
-        for outs in (failed, [{*out} | loud for out, loud in zip(failed, disturbed, strict=True)])
-    )
+    left_out = failed, [{*out} | loud for out, loud in zip(failed, disturbed, strict=True)]
+    times, quiet = ([_times(runs, out) for runs, out in zip(sets, outs, strict=True)] for outs in left_out)
     if not times[0]:
         raise NotComparable(
             f"{names[0]} and {names[1]} reach the target in no pair both, but in {len(attempts[0].reached)} and"
@@ -134,7 +129,11 @@ def _allowed_differences(
             raise NotComparable(f"a set contains copies of a run: {message}.")
     differences = (*_logged_differences(slow, fast), *_recorded_differences(slow, fast))
     if refused := [d for d in differences if d.kind not in allow or d.kind not in ALLOWABLE]:
-        raise NotComparable(_refusal(refused), refused)
+        kinds = list(dict.fromkeys(difference.kind for difference in refused))
+        advice = "Times of different benchmarks are never compared."
+        if set(kinds) <= set(ALLOWABLE):
+            advice = f"If that is intended, use --allow {' '.join(kinds)}."
+        raise NotComparable(f"not compared: the sets differ ({'; '.join(map(str, refused))}). {advice}", refused)
     return differences
 
 
@@ -234,6 +233,10 @@ def _caveats(slow: RunSummary, fast: RunSummary) -> list[str]:
     return notes
 
 
+def _times(runs: Sequence[RunSummary], left_out: Collection[int]) -> list[float]:
+    return [run.minutes or math.nan for i, run in enumerate(runs) if i not in left_out]
+
+
 def _parts(runs: Sequence[RunSummary], left_out: Collection[int]) -> list[RunParts]:
     """Return the parts of the times of the runs that are not left out; [] if a log lacks its progress."""
     benchmark = _benchmark(runs)
@@ -290,14 +293,6 @@ def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSum
                 "interleaved; use --unpaired."
             )
         before = max([before, *starts])
-
-
-def _refusal(refused: Sequence[Difference]) -> str:
-    listed = "; ".join(map(str, refused))
-    kinds = list(dict.fromkeys(difference.kind for difference in refused))
-    if set(kinds) <= set(ALLOWABLE):
-        return f"not compared: the sets differ ({listed}). If that is intended, use --allow {' '.join(kinds)}."
-    return f"not compared: the sets differ ({listed}). Times of different benchmarks are never compared."
 
 
 def _score(runs: Sequence[RunSummary]) -> Score:

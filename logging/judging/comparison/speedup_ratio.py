@@ -239,7 +239,8 @@ def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool, confi
     faster, slower = sum(map(operator.gt, a, b)), sum(map(operator.lt, a, b))
     low = high = p = None
     if min(len(a), len(b)) > 1:
-        error, degrees = _paired_error(a, b) if paired else _welch_error(a, b)
+        of_pairs = math.sqrt(variance(map(operator.sub, a, b)) / len(a)) if paired else math.nan
+        error, degrees = (of_pairs, len(a) - 1) if paired else _welch_error(a, b)
         reach = quantile(degrees, confidence) * error
         low, high = math.exp(middle - reach), math.exp(middle + reach)
         p = 1.0 if middle == 0 else tail(abs(middle) / error, degrees) if error else 0.0
@@ -305,11 +306,6 @@ def pairs_needed(ratio: float, spread: float) -> int | None:
     """Return the number of pairs that show a true `ratio` with probability `POWER`, None for more than `MOST_RUNS`."""
     pairs = runs_needed(abs(math.log(ratio)) / spread, SIDE)
     return pairs and max(pairs, LEAST_PAIRS)
-
-
-def _paired_error(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
-    """Return the standard error of the mean difference of pairs, and its degrees of freedom."""
-    return math.sqrt(variance(x - y for x, y in zip(a, b, strict=True)) / len(a)), len(a) - 1
 
 
 def _welch_error(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:

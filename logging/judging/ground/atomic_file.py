@@ -11,6 +11,7 @@ from typing import BinaryIO, Self
 
 from judging.ground.errors import DataError
 from judging.ground.file_kind import require_own_kind
+from mlevents.runlog import fsync_folder as fsync_folder
 
 DRAFT = ".draft"  # end of the name of a file that is not complete
 
@@ -143,15 +144,6 @@ def replace_text(path: Path, text: str) -> None:
         if isinstance(error, OSError):  # a failed write names no file
             error.filename = error.filename or str(path)
         raise
-
-
-def fsync_folder(folder: Path) -> None:
-    """Flush the names in `folder` to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _open_draft(path: Path) -> tuple[Path, BinaryIO]:

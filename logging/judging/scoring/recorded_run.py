@@ -82,7 +82,10 @@ def recorded_runs(path: Path) -> dict[str, list[RecordedRun]]:
         content = frozenset(hashlib.sha256(run.log.read_bytes()).hexdigest() for run in results)
         if content not in seen:
             seen.add(content)
-            sets[_free(_name(results[0]), sets)] = results
+            folder, in_package = results[0].log.parent, results[0].shared != results[0].side
+            name = f"{folder.parent.name}_{folder.name}" if in_package else folder.name
+            free = (f"{name}_{number}" if number else name for number in range(len(sets) + 1))
+            sets[next(own for own in free if own not in sets)] = results
     return sets
 
 
@@ -143,16 +146,6 @@ def recorded_run_of(log: Path) -> RecordedRun:
         shared = package / "benchmarks" / benchmark.name / "implementations" / system.name
         return RecordedRun(log, shared / "runs" / side.name, shared, package / "systems" / f"{system.name}.json")
     return RecordedRun(log, side, side, side / "system.json")
-
-
-def _name(run: RecordedRun) -> str:
-    folder = run.log.parent
-    in_package = run.shared != run.side
-    return f"{folder.parent.name}_{folder.name}" if in_package else folder.name
-
-
-def _free(name: str, taken: dict[str, Any]) -> str:
-    return next(free for n in range(len(taken) + 1) if (free := f"{name}_{n}" if n else name) not in taken)
 
 
 def _data(origin: dict[str, Any]) -> dict[str, Any]:

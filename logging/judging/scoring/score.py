@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import StatisticsError, fmean, geometric_mean, median, stdev
+from typing import Final
 
 from judging.ground.race_labels import label_of
 from judging.ground.stdio import progress
@@ -95,6 +96,11 @@ class RunMeans:
     page_cache_resident: float | None  # share of the data in the page cache before the clock: the maximum over the runs
     init_minutes: float | None
     gap_minutes: float | None  # from the end of initialization to run_start: no rule limits it
+
+
+AVERAGED: Final = (
+    *("evaluation_share", "first_epoch_share", "first_throughput", "later_throughput", "init_minutes", "gap_minutes"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,14 +360,9 @@ def _means(runs: _Runs, notes: list[str]) -> RunMeans:
             for run, failed in zip(runs.summaries, runs.failures, strict=True)
         ],
         quality=_geometric_mean([run.final_quality for run in succeeded], notes),
-        evaluation_share=_mean(run.evaluation_share for run in succeeded),
-        first_epoch_share=_mean(run.first_epoch_share for run in succeeded),
-        first_throughput=_mean(run.first_throughput for run in succeeded),
-        later_throughput=_mean(run.later_throughput for run in succeeded),
         caches_dropped=all(dropped) if dropped else None,
         page_cache_resident=max(resident, default=None),
-        init_minutes=_mean(run.init_minutes for run in succeeded),
-        gap_minutes=_mean(run.gap_minutes for run in succeeded),
+        **{name: _mean(getattr(run, name) for run in succeeded) for name in AVERAGED},
     )
 
 

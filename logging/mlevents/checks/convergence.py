@@ -3,7 +3,7 @@ Points")."""
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -190,17 +190,12 @@ def differing_settings(runs: Sequence[RunSummary], point: ConvergencePoint | Non
     of_points = point.hyperparameters if point else ()
     differing = []
     for name in sorted(set[str]().union(*of_points)):
-        wanted = [settings[name] for settings in of_points if name in settings]
-        value = _logged(logged, ALIASES.get(name, name))
+        wanted, own = [settings[name] for settings in of_points if name in settings], ALIASES.get(name, name)
+        keys_of = (key for key in (own, *sorted(logged)) if key in logged and (key == own or key.endswith(f"_{own}")))
+        value = next((logged[key] for key in keys_of), None)
         if value is not None and not _matches(value, wanted):
             differing.append(f"{name} {short(value)} ({' and '.join(dict.fromkeys(map(short, wanted)))})")
     return listed(differing, MOST_DIFFERENCES)
-
-
-def _logged(logged: Mapping[str, Any], name: str) -> Any:
-    if name in logged:
-        return logged[name]
-    return next((value for key, value in sorted(logged.items()) if key.endswith(f"_{name}")), None)
 
 
 def _matches(value: Any, wanted: Sequence[Any]) -> bool:

@@ -55,7 +55,12 @@ def _check(run: CheckedRun, required: RequiredKey) -> Iterator[Finding]:
             yield run.finding("error", "required-key", message)
     if not logged:
         return
-    yield from _occurrence(run, required, logged)
+    if required.occurrence == "exactly one" and len(logged) > 1:
+        same = all(value == logged[0][1] for _, value in logged)
+        level: Level = "warning" if same and required.repeatable else "error"
+        values = "" if same else " with different values"
+        message = f"{required.key} is logged {len(logged)} times{values}; log it once"
+        yield run.finding(level, "one-occurrence", message, logged[1][0])
     yield from _metadata(run, required, logged)
     yield from _values(run, required, logged)
     if required.points is not None:
@@ -72,15 +77,6 @@ def _logged(run: CheckedRun, required: RequiredKey) -> list[Logged]:
             at = short(event.metadata.get(required.joined))
             joined[at] = (event, {**(joined[at][1] if at in joined else {}), metric: event.value})
     return list(joined.values())
-
-
-def _occurrence(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Iterator[Finding]:
-    if required.occurrence == "exactly one" and len(logged) > 1:
-        same = all(value == logged[0][1] for _, value in logged)
-        level: Level = "warning" if same and required.repeatable else "error"
-        values = "" if same else " with different values"
-        message = f"{required.key} is logged {len(logged)} times{values}; log it once"
-        yield run.finding(level, "one-occurrence", message, logged[1][0])
 
 
 def _metadata(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Iterator[Finding]:
@@ -177,9 +173,4 @@ def _points(run: CheckedRun, points: EvaluationPoints, events: list[Event]) -> I
 
 def _before(run: CheckedRun, event: Event) -> Callable[[str], Any]:
     """Return a function that returns the last value of a key up to the line of `event`, or None."""
-
-    def value_of(key: str) -> Any:
-        values = [other.value for other in run.record.all(key) if other.line <= event.line]
-        return values[-1] if values else None
-
-    return value_of
+    return lambda key: next((other.value for other in reversed(run.record.all(key)) if other.line <= event.line), None)

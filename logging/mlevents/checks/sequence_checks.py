@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from statistics import median_low
 from typing import Final
 
@@ -15,16 +15,9 @@ from mlevents.summary import SUBMISSION
 
 PAIRS: Final = {keys.BLOCK_START: keys.BLOCK_STOP, keys.EPOCH_START: keys.EPOCH_STOP, keys.EVAL_START: keys.EVAL_STOP}
 NUMBERED: Final = (  # key, and the metadata that numbers it
-    (keys.EPOCH_START, keys.EPOCH_NUM),
-    (keys.EPOCH_STOP, keys.EPOCH_NUM),
-    (keys.BLOCK_START, keys.FIRST_EPOCH_NUM),
-    (keys.BLOCK_START, keys.SAMPLES_COUNT),
-    (keys.BLOCK_STOP, keys.FIRST_EPOCH_NUM),
-    (keys.BLOCK_STOP, keys.SAMPLES_COUNT),
-    (keys.EVAL_START, keys.EPOCH_NUM),
-    (keys.EVAL_START, keys.SAMPLES_COUNT),
-    (keys.EVAL_ACCURACY, keys.EPOCH_NUM),
-    (keys.EVAL_ACCURACY, keys.SAMPLES_COUNT),
+    *product((keys.EPOCH_START, keys.EPOCH_STOP), (keys.EPOCH_NUM,)),
+    *product((keys.BLOCK_START, keys.BLOCK_STOP), (keys.FIRST_EPOCH_NUM, keys.SAMPLES_COUNT)),
+    *product((keys.EVAL_START, keys.EVAL_ACCURACY), (keys.EPOCH_NUM, keys.SAMPLES_COUNT)),
     (keys.EVAL_ACCURACY, keys.STEP_NUM),
 )
 ROUNDING: Final = 0.01  # of the interval between evaluations

@@ -22,12 +22,8 @@ EVALUATED: Final = frozenset({keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURAC
 
 def order(run: CheckedRun) -> Iterator[Finding]:
     """Report init_start, init_stop, run_start and run_stop that are out of order, in the file or in time."""
-    chain = (
-        run.record.first(keys.INIT_START),
-        run.record.last(keys.INIT_STOP),
-        run.record.first(keys.RUN_START),
-        run.record.stopped,
-    )
+    record = run.record
+    chain = (record.first(keys.INIT_START), record.last(keys.INIT_STOP), record.first(keys.RUN_START), record.stopped)
     for before, after in pairwise(event for event in chain if event is not None):
         if run.position[id(after)] < run.position[id(before)]:
             message = f"{after.key} is logged before {before.key} (line {before.line})"
@@ -137,14 +133,11 @@ def _trained_blocks(run: CheckedRun) -> list[_Block]:
 def set_back(run: CheckedRun) -> Iterator[Finding]:
     """Report epochs and blocks that step back in time: a clock that is set back shortens the score."""
     for before, after in pairwise(run.training()):
-        if before.time_ms - after.time_ms <= CLOCK_TOLERANCE_MS:
-            continue
-        message = (
-            f"{after.key} is {(before.time_ms - after.time_ms) / 1e3:.3f} s earlier than {before.key} before it (line "
-            f"{before.line}): the clock was set back during the run, so its time is invalid; run it again"
-        )
-        yield run.finding("error", "clock-order", message, after)
-        break
+        if (back := before.time_ms - after.time_ms) > CLOCK_TOLERANCE_MS:
+            message = f"{after.key} is {back / 1e3:.3f} s earlier than {before.key} before it (line {before.line}): "
+            message += "the clock was set back during the run, so its time is invalid; run it again"
+            yield run.finding("error", "clock-order", message, after)
+            return
 
 
 def _named(events: list[Event]) -> str:

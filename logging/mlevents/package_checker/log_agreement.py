@@ -135,7 +135,9 @@ def check_copies(logs: Iterable[RunSummary], root: Path) -> Iterator[Finding]:
     for (first, *others), how, level in copy_groups(logs):
         apart = [log for log in others if log.path.parent != first.path.parent]
         if level == "error" and apart:
-            names = listed([_place(log, root) for log in (first, *apart)], MOST_NAMED)
+            paths = (log.path for log in (first, *apart))
+            places = [shown(path.relative_to(root) if path.is_relative_to(root) else path) for path in paths]
+            names = listed(places, MOST_NAMED)
             yield Finding(level=level, rule="copied-log", message=f"{names} {how}", path=shown(apart[0].path))
 
 
@@ -197,7 +199,3 @@ def same_status(logged: str, described: str | None) -> bool:
 
 def _letters(name: str) -> str:
     return "".join(character for character in name.casefold() if character.isalnum()) or name
-
-
-def _place(log: RunSummary, root: Path) -> str:
-    return shown(log.path.relative_to(root) if log.path.is_relative_to(root) else log.path)

@@ -299,7 +299,7 @@ def check_source(listing: Listing, systems: Mapping[str, Iterable[str]]) -> Iter
                 "error", "source-missing", message, "benchmarks" if "benchmarks" in listing.children else ""
             )
             continue
-        if not any(_ending(entry.name) in CODE_ENDINGS and entry.size for entry in entries):
+        if not any(os.path.splitext(entry.name)[1].lower() in CODE_ENDINGS and entry.size for entry in entries):
             message = "no source code, from which the results could be reproduced"
             yield listing.finding("error", "source-missing", message, place)
         if not any(entry.kind == "folder" for entry in listing.inside(f"{place}/implementations")):
@@ -356,7 +356,3 @@ def _implementation(listing: Listing, place: str, system: str) -> Iterator[Findi
         if name in own and not own[name].size:
             message = "is empty; it must explain how to reproduce the runs"
             yield listing.finding("warning", "implementation-files", message, own[name].place)
-
-
-def _ending(name: str) -> str:
-    return "." + name.rpartition(".")[2].lower()

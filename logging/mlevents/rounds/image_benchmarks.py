@@ -38,12 +38,12 @@ RESNET: Final = BenchmarkRules(
     # closed_resnet_lars.yaml and closed_resnet_sgd.yaml. mlperf-logging has no constants for the sgd_ names.
     closed_optimizer_keys={
         "lars": (
-            once(keys.LARS_OPT_BASE_LEARNING_RATE),
+            once("lars_opt_base_learning_rate"),
             *fixed(lars_opt_end_learning_rate=0.0001, lars_opt_learning_rate_decay_poly_power=2),
             once(keys.LARS_OPT_LR_DECAY_STEPS),
             *fixed(lars_epsilon=0.0),
-            *once_each(keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS, keys.LARS_OPT_MOMENTUM),
-            once(keys.LARS_OPT_WEIGHT_DECAY, constraint.power_of_two_times(0.0001)),
+            *once_each("lars_opt_learning_rate_warmup_epochs", "lars_opt_momentum"),
+            once("lars_opt_weight_decay", constraint.power_of_two_times(0.0001)),
         ),
         "sgd": (
             once("sgd_opt_base_learning_rate", constraint.multiple_of(0.001)),

@@ -118,7 +118,7 @@ LLAMA2_70B_LORA: Final = BenchmarkRules(
     open_keys=(evaluation(within(below=1.0), progress=keys.SAMPLES_COUNT),),
     closed_keys=(
         *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_BASE_LR, "lora_alpha", keys.OPT_LR_TRAINING_STEPS),
-        *once_each(keys.OPT_GRADIENT_CLIP_NORM, keys.OPT_ADAMW_WEIGHT_DECAY, keys.GRADIENT_ACCUMULATION_STEPS),
+        *once_each(keys.OPT_GRADIENT_CLIP_NORM, "opt_adamw_weight_decay", keys.GRADIENT_ACCUMULATION_STEPS),
         *fixed(lora_rank=16),
         evaluation(within(above=0.0, most=0.925), progress=keys.SAMPLES_COUNT),
     ),

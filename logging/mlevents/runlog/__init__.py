@@ -204,8 +204,9 @@ class RunLog:
                 return
             if not self.stopped:
                 ending: dict[str, Scalar] = {keys.STATUS: keys.ABORTED}
-                if reason is not None:
-                    ending["reason"] = loggable(reason)
+                if reason is not None:  # of any exception: escaped, so that it can always be logged
+                    text = reason.encode("ascii", "backslashreplace").decode("ascii")
+                    ending["reason"] = text.replace(MARK, "::: MLLOG")[:LONGEST_REASON]
                 # Also for a run that failed before run_start: its log has a run_stop and no time.
                 self._log(keys.INTERVAL_END, keys.RUN_STOP, None, ending | metadata, closing=True)
         finally:
@@ -221,7 +222,11 @@ class RunLog:
     ) -> None:
         with self._lock:  # taken before the event's time, so that times never decrease from line to line
             line = self._line(event_type, key, value, metadata)
-            self._check_order(key)
+            if self._closed:
+                raise EventOrderError(f"{key} after the log was closed; nothing was logged")
+            if self.stopped:
+                again = "a second run_stop" if key == keys.RUN_STOP else f"{key} after run_stop"
+                raise EventOrderError(f"{again}: run_stop is the last event; nothing was logged")
             if key in SYNCED and not closing and self.is_gone:
                 raise ResultFileGone(self.path)
             self._write(self._filled(line), key)
@@ -249,13 +254,6 @@ class RunLog:
             constants.DEFAULT_NAMESPACE, time_ms, event_type, key, value, {**where, **metadata}
         )
         return (encoded + "\n").encode("ascii")
-
-    def _check_order(self, key: str) -> None:
-        if self._closed:
-            raise EventOrderError(f"{key} after the log was closed; nothing was logged")
-        if self.stopped:
-            again = "a second run_stop" if key == keys.RUN_STOP else f"{key} after run_stop"
-            raise EventOrderError(f"{again}: run_stop is the last event; nothing was logged")
 
     def _filled(self, line: bytes) -> bytes:
         """Return `line`, padded to the end of the file's page if the next line might not fit into the page."""
@@ -343,11 +341,6 @@ def require_loggable(value: object, what: str, depth: int = 0) -> None:
         )
 
 
-def loggable(text: str) -> str:
-    """Return `text` truncated and escaped so that it can always be logged; used for the reason of a failure."""
-    return text.encode("ascii", "backslashreplace").decode("ascii").replace(MARK, "::: MLLOG")[:LONGEST_REASON]
-
-
 def reserve(descriptor: int, offset: int, count: int) -> None:
     """Reserve `count` bytes from `offset` on (man 2 fallocate), where the file system supports it, so that a disk that
     fills up later does not stop the run.
@@ -431,12 +424,17 @@ def _keep(data: bytes, folder: Path) -> int:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        parent = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(parent)
-        finally:
-            os.close(parent)
+        fsync_folder(folder)
     except BaseException:
         kept.unlink(missing_ok=True)
         raise
     return attempt
+
+
+def fsync_folder(folder: Path) -> None:
+    """Flush the names in `folder` to disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -392,7 +392,11 @@ def _require_settings(benchmark: BenchmarkRules, rules: Ruleset, settings: Mappi
         if rule.key in COURSE:
             continue
         if rule.key in settings:
-            wrong += _refusals(rule, settings)
+            value = settings[rule.key]
+            if rule.vocabulary and value not in rule.vocabulary or rule.filled and value in ("", None):
+                wrong.append(f"{rule.key} is {value!r}, not {_meaning(rule)}")
+            broken = (constraint for constraint in rule.value if not constraint.holds(value, settings.get))
+            wrong += [f"{rule.key} is {value!r}; it must be {constraint.words}" for constraint in broken]
         elif LEAST[rule.occurrence] and rule.alternative not in settings:
             wrong.append(f"{rule.key} is missing: {_meaning(rule)}")
     for key in (keys.SEED, keys.GLOBAL_BATCH_SIZE):
@@ -433,12 +437,3 @@ def _meaning(rule: RequiredKey) -> str:
     words += [f"one of {', '.join(rule.vocabulary)}"] if rule.vocabulary else []
     words += [constraint.words for constraint in rule.value]
     return "; ".join(words) or "the run's own value"
-
-
-def _refusals(rule: RequiredKey, settings: Mapping[str, Any]) -> Iterator[str]:
-    value = settings[rule.key]
-    if rule.vocabulary and value not in rule.vocabulary or rule.filled and value in ("", None):
-        yield f"{rule.key} is {value!r}, not {_meaning(rule)}"
-    for constraint in rule.value:
-        if not constraint.holds(value, settings.get):
-            yield f"{rule.key} is {value!r}; it must be {constraint.words}"
