@@ -244,11 +244,7 @@ def spans(events: Iterable[Event], start_key: str, stop_key: str) -> Iterator[tu
 
 def read(path: Path) -> RunRecord:
     """Read the log at `path`, whatever its bytes; a file that cannot be read yields a record with a problem and no
-    events.
-
-    Raises:
-        FileNotFoundError: no such file.
-    """
+    events. Raises FileNotFoundError if there is no such file."""
     if obstacle := _obstacle(path):
         return _nothing_read(path, obstacle, hashlib.sha256().hexdigest())
     digest, reader = hashlib.sha256(), LogReader(str(path))
@@ -302,11 +298,8 @@ def result_files(path: Path) -> list[Path]:
 
     Files that hold no log are included, so that a run whose log was lost is counted. Sorted naturally (result_2 before
     result_10), those of a race's package after its sides'. Not entered are symbolic links to folders, hidden folders,
-    and what lies below <ORG>/results/<system>/<benchmark>, where MLCommons' tools read no log.
-
-    Raises:
-        FileNotFoundError: `path` does not exist.
-        OSError: a folder cannot be listed; it might hold results.
+    and what lies below <ORG>/results/<system>/<benchmark>, where MLCommons' tools read no log. Raises FileNotFoundError
+    if `path` does not exist, and OSError if a folder cannot be listed, which might hold results.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; name a result file or a folder of result files")

@@ -172,9 +172,8 @@ def compare_curves(curves: Sequence[Curve]) -> list[Comparison]:
     best = frontier(point for curve in curves for point in curve.mean_points(sign))
     results = []
     for curve in curves:
-        gains = [
-            _gain(curve, ratio, None if curve is baseline else baseline, sign, best) for ratio in sorted(curve.budgets)
-        ]
+        other = None if curve is baseline else baseline
+        gains = [_gain(curve, ratio, other, sign, best) for ratio in sorted(curve.budgets)]
         facts = {"extrapolated": curve.extrapolated, "energy": curve.energy}
         results.append(Comparison(label=curve.label, gains=gains, hourly=curve.hourly, **facts))
     return results
@@ -204,7 +203,9 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
         else:
             beyond = _beyond(of_seeds, others, error)
         if equal_time is None or beyond or (verdict == "no difference shown" and 4 * error > equal_time.width):
-            needs = _length_at(baseline, sign, minutes)
+            of_lengths = {length: _middle(_values(of.values(), sign))[0] for length, of in baseline.budgets.items()}
+            near = min(of_lengths, key=lambda length: abs(math.log(of_lengths[length] / minutes)))
+            needs = near / (of_lengths[near] / minutes)
     return Gain(
         ratio=ratio,
         seeds=len(runs),
@@ -244,13 +245,6 @@ def _beyond(of_seeds: Sequence[tuple[float, float, Points]], others: Sequence[fl
     if difference.verdict_against(0, "better", "worse") != wanted:
         return "not comparable"
     return f"strictly {wanted}" if all(outside) and len({bound > 0 for bound in bounds}) == 1 else wanted
-
-
-def _length_at(baseline: Curve, sign: float, minutes: float) -> float:
-    """Return the length of the baseline that would take about `minutes`, from the measured one nearest in time."""
-    lengths = ((_middle(_values(runs.values(), sign))[0] / minutes, ratio) for ratio, runs in baseline.budgets.items())
-    times, ratio = min(lengths, key=lambda length: abs(math.log(length[0])))
-    return ratio / times
 
 
 def _values(

@@ -85,11 +85,8 @@ def next_number(folder: Path) -> int:
 
 
 def new_folder(given: str | None, parent: Path, name: str) -> Path:
-    """Return the folder `given`, or the first of <name>_1, <name>_2 ... in `parent` that does not exist.
-
-    Raises:
-        UsageError: `given` exists.
-    """
+    """Return the folder `given`, or the first of <name>_1, <name>_2 ... in `parent` that does not exist. Raises
+    UsageError if `given` exists."""
     if given and Path(given).exists():
         raise UsageError(f"{given} exists; results are never overwritten. Choose another --results folder.")
     numbered = (parent / f"{name}_{number}" for number in itertools.count(1))

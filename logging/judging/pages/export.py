@@ -109,11 +109,8 @@ def write_csv(runs: Iterator[Run], out: Path) -> int:
 
 def write_tensorboard(runs: Iterator[Run], folder: Path) -> int:
     """Write event files, a folder per run, with the times of the log and its settings as hparams; return the number of
-    runs. The step of a value is its `progress`.
-
-    Raises:
-        TimedrunError: tensorboard is missing, or `folder` holds a run already.
-    """
+    runs. The step of a value is its `progress`. Raises TimedrunError if tensorboard is missing, or `folder` holds a run
+    already."""
     try:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary

@@ -37,12 +37,8 @@ class CheckReport:
 
 
 def check(path: Path, ruleset: str | None = None) -> CheckReport:
-    """Read and check the log at `path`, by default against the ruleset of `usual_ruleset`.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError: `path` is not a file.
-        ValueError: unknown ruleset.
-    """
+    """Read and check the log at `path`, by default against the ruleset of `usual_ruleset`. Raises FileNotFoundError, or
+    ValueError for an unknown ruleset."""
     record = read(path)
     summary = summarize(record)
     ruleset = usual_ruleset(summary) if ruleset is None else ruleset
@@ -65,11 +61,8 @@ def usual_ruleset(log: RunSummary) -> str:
 
 
 def check_record(record: RunRecord, ruleset: str | Ruleset) -> list[Finding]:
-    """Return all findings about `record`: those of reading it first, then those of the rules in a fixed order.
-
-    Raises:
-        ValueError: unknown ruleset. Log content raises nothing.
-    """
+    """Return all findings about `record`: those of reading it first, then those of the rules in a fixed order. Raises
+    ValueError for an unknown ruleset, and nothing on the log's content."""
     rules = own_rules.in_force(ruleset, record.own_rules)
     if not record.events:
         return list(record.problems)

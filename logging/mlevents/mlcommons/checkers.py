@@ -92,10 +92,7 @@ def check_package(folder: Path, ruleset: str) -> OfficialVerdict:
     """Return the package checker's verdict on an organization's folder, and what the result summarizer does not score.
 
     `folder` holds systems/ and results/; nothing is written to it. Links out of it, and a log that would make the
-    checker execute a file, fail it without a run.
-
-    Raises:
-        FileNotFoundError: `folder` is not a folder.
+    checker execute a file, fail it without a run. Raises FileNotFoundError if `folder` is not a folder.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder; a package is a folder with systems/ and results/")

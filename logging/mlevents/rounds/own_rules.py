@@ -85,20 +85,14 @@ def own_rules_of(logs: Iterable[Recorded]) -> BenchmarkRules | None:
 
 
 def in_force(rules: str | Ruleset, own: BenchmarkRules | None) -> Ruleset:
-    """Return `rules`, with the benchmark `own` if they are the rules of benchmarks outside of MLPerf.
-
-    Raises:
-        ValueError: unknown ruleset.
-    """
+    """Return `rules`, with the benchmark `own` if they are the rules of benchmarks outside of MLPerf. Raises ValueError
+    for an unknown ruleset."""
     ruleset = find_ruleset(rules) if isinstance(rules, str) else rules
     if own is None or ruleset.name != BEYOND_MLPERF:
         return ruleset
     benchmarks = {**ruleset.benchmarks, own.name: own}
-    return replace(
-        ruleset,
-        benchmarks=benchmarks,
-        required=replaced(ruleset.required, named(keys.SUBMISSION_BENCHMARK, *benchmarks)),
-    )
+    required = replaced(ruleset.required, named(keys.SUBMISSION_BENCHMARK, *benchmarks))
+    return replace(ruleset, benchmarks=benchmarks, required=required)
 
 
 def usual_ruleset_of(benchmark: str, own: BenchmarkRules | None, started_ms: float | None = None) -> str | None:

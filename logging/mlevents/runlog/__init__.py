@@ -343,11 +343,8 @@ def require_loggable(value: object, what: str, depth: int = 0) -> None:
 
 def reserve(descriptor: int, offset: int, count: int) -> None:
     """Reserve `count` bytes from `offset` on (man 2 fallocate), where the file system supports it, so that a disk that
-    fills up later does not stop the run.
-
-    Raises:
-        OSError: not enough disk space or quota (ENOSPC, EDQUOT), or the file is not writable.
-    """
+    fills up later does not stop the run. Raises OSError without enough disk space or quota (ENOSPC, EDQUOT), and if the
+    file is not writable."""
     function = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if function is None:
         return

@@ -87,7 +87,10 @@ class MLPerfRun:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.rules, self.benchmark = rules, _benchmark_of(benchmark, rules)
+        if benchmark not in rules.benchmarks:
+            known = f"{nearest(benchmark, rules.benchmarks)} known: {', '.join(rules.benchmarks)}"
+            raise UsageError(f"round {rules.name} has no benchmark {benchmark!r};{known}; no log was begun")
+        self.rules, self.benchmark = rules, rules.benchmarks[benchmark]
         self.path, self.reached = path and path.absolute(), False  # the trainer may change its working folder
         settings = {key: _plain(value) for key, value in settings.items()}
         _require_settings(self.benchmark, rules, settings)
@@ -347,14 +350,6 @@ def _round_named(name: str) -> Ruleset:
         rounds = ", ".join(rules.name.removesuffix(".0") for rules in RULESETS.values() if rules.benchmarks)
         raise UsageError(f"there are no rules of a round {name!r}; known: {rounds}; no log was begun")
     return rules
-
-
-def _benchmark_of(name: str, rules: Ruleset) -> BenchmarkRules:
-    if name not in rules.benchmarks:
-        near = nearest(name, rules.benchmarks)
-        known = ", ".join(rules.benchmarks)
-        raise UsageError(f"round {rules.name} has no benchmark {name!r};{near} known: {known}; no log was begun")
-    return rules.benchmarks[name]
 
 
 def _rank() -> int:
