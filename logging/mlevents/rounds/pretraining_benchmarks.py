@@ -13,7 +13,7 @@ from mlevents import keys
 from mlevents.rounds.constraint import POSITIVE, WHOLE, Constraint, equal, related, within
 from mlevents.rounds.language_benchmarks import COSINE
 from mlevents.rounds.required import EvaluationPoints, RequiredKey, adamw, evaluation, fixed, named, once, once_each
-from mlevents.rounds.ruleset import LOSS_BY_SAMPLES, BenchmarkRules, EvaluationInterval
+from mlevents.rounds.ruleset import LOSS_BY_SAMPLES, BenchmarkRules, EvaluationInterval, task
 
 BATCH: Final = (keys.GLOBAL_BATCH_SIZE,)
 
@@ -23,9 +23,9 @@ def language_adamw(epsilon: float) -> tuple[RequiredKey, ...]:
     return (named(keys.OPT_LR_DECAY_SCHEDULE, COSINE), *adamw(0.95, epsilon, 0.1), *fixed(opt_gradient_clip_norm=1.0))
 
 
-def _perplexity(name: str, target: float, **others: Any) -> BenchmarkRules:
+def _perplexity(name: str, target: float, runs: int, **others: Any) -> BenchmarkRules:
     """Return the rules of a benchmark by the log perplexity on C4."""
-    return BenchmarkRules(name=name, dataset="c4", metric="log perplexity", target=target, **LOSS_BY_SAMPLES, **others)
+    return task(name, "c4", "log perplexity", target, runs)(**LOSS_BY_SAMPLES, **others)
 
 
 # Keys that open_llama31_405b.yaml and similar files require with any value.
@@ -224,13 +224,8 @@ _FIXED_QWEN: Final = (
     *fixed(generation_validation_rollout_temperature=0.1, generation_validation_rollout_top_p=0.95),
 )
 
-QWEN35_397B_GRPO: Final = BenchmarkRules(
-    name="qwen35_397b_grpo",
-    dataset="swe",
-    metric="share of problems solved",
-    target=0.69,
+QWEN35_397B_GRPO: Final = task("qwen35_397b_grpo", "swe", "share of problems solved", 0.69, runs=3)(
     target_excluded=True,
-    runs=3,
     unit="samples",
     progress=keys.SAMPLES_COUNT,
     evaluation_interval=EvaluationInterval(constant=0, per_batch=1),  # closed_qwen35_397b_grpo.yaml: every step

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal, Self
 
 from mlevents import keys
@@ -120,6 +121,11 @@ class BenchmarkRules:
         if self.parts_in_one_event:
             return {name: value[name] for name in self.parts if name in value} if isinstance(value, Mapping) else {}
         return {metric: value} if isinstance(metric, str) and metric in self.parts else {}
+
+
+def task(name: str, dataset: str, metric: str, target: float, runs: int) -> "partial[BenchmarkRules]":
+    """Return what makes the rules of a benchmark of its other fields."""
+    return partial(BenchmarkRules, name=name, dataset=dataset, metric=metric, target=target, runs=runs)
 
 
 LOSS_BY_SAMPLES: Final[Mapping[str, Any]] = {"direction": "<=", "unit": "samples", "progress": keys.SAMPLES_COUNT}
