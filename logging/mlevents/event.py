@@ -266,10 +266,8 @@ class LogReader:
         if not is_number(time_ms) or abs(time_ms) > LATEST_MS:
             hint = ""
             if is_number(time_ms):
-                unit = (
-                    "microseconds: divide them by 1,000" if time_ms < 1e17 else "nanoseconds: divide them by 1,000,000"
-                )
-                hint = f", as if the log's times were in {unit}"
+                unit, by = ("microseconds", "1,000") if time_ms < 1e17 else ("nanoseconds", "1,000,000")
+                hint = f", as if the log's times were in {unit}: divide them by {by}"
             message = f"time_ms of {key} is {short(time_ms)}, not a valid time{hint}; record skipped"
             self._problem("record-time", message)
             return None

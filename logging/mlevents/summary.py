@@ -272,10 +272,6 @@ def _units(pairs: Sequence[tuple[Event, Event]]) -> list[float]:
 
 def _sketch(record: RunRecord) -> frozenset[int]:
     """Return the smallest hashes of time, key and value of the timed events, or else of all events."""
-    hashes = {
-        int.from_bytes(
-            blake2b(f"{e.time_ms!r} {e.key} {e.value!r}".encode("utf-8", "backslashreplace"), digest_size=8).digest()
-        )
-        for e in record.timed or record.events
-    }
-    return frozenset(heapq.nsmallest(SKETCH_SIZE, hashes) if len(hashes) > SKETCH_SIZE else hashes)
+    texts = (f"{event.time_ms!r} {event.key} {event.value!r}" for event in record.timed or record.events)
+    digests = {blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).digest() for text in texts}
+    return frozenset(heapq.nsmallest(SKETCH_SIZE, map(int.from_bytes, digests)))

@@ -41,6 +41,10 @@ class Topic:
     source: str = ""
 
 
+CORRUPTED: Final = (
+    *("record-json", "record-form", "record-key", "record-mark", "record-metadata", "record-number"),
+    *("record-repeats", "record-value", "record-type", "record-alone", "one-record-a-line", "log-empty"),
+)
 PUBLISHED: Final = "Scores that differ from the published ones"
 TOPICS: Final = (
     Topic("Byte-identical logs in two sets", frozenset({"identical-logs"}), RESULTS),
@@ -48,13 +52,7 @@ TOPICS: Final = (
     Topic("Copied logs within a set", frozenset({"copied-log"}), RESULTS),
     Topic("Sets with two settings", frozenset({"two-settings", "one-configuration"}), RESULTS),
     Topic("Sets with too few or too many logs", frozenset({"run-count"}), RESULTS),
-    Topic(
-        "Corrupted lines and files",
-        frozenset(
-            ("record-json", "record-form", "record-key", "record-mark", "record-metadata", "record-number")
-            + ("record-repeats", "record-value", "record-type", "record-alone", "one-record-a-line", "log-empty")
-        ),
-    ),
+    Topic("Corrupted lines and files", frozenset(CORRUPTED)),
     Topic("Times with another number of digits, or no times", frozenset({"time-digits", "record-time", "time-unit"})),
     Topic("Systems without a description", frozenset({"system-without-description"}), LAYOUT),
     Topic("Descriptions without results", frozenset({"system-without-results"}), LAYOUT),
@@ -133,10 +131,8 @@ def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None 
     sets = [item for item in items if isinstance(item, AuditedSet)]
     shared = list(shared_logs(logs, root))
     for number, item in enumerate(results):  # a fact about two sets is listed with one of them
-        if item.kind == "set" and (
-            of_set := [finding for finding in shared if os.path.dirname(finding.path or "") == item.path]
-        ):
-            findings = [*item.findings, *of_set]
+        if item.kind == "set":
+            findings = [*item.findings, *(found for found in shared if os.path.dirname(found.path or "") == item.path)]
             results[number] = replace(item, findings=findings, strict=verdict(findings))
     known = {(audited.score.submitter, audited.score.system, audited.score.benchmark) for audited in sets}
     return Audit(
@@ -158,11 +154,9 @@ def _submitter(
         reports, of_set = check_logs(list(files), ruleset)
         runs = [report.summary for report in reports]
         dropped = dropped_runs(runs, RULESETS[ruleset or ruleset_of(reports)])
-        for report in reports:
-            result = CheckResult.of(
-                report.path, "log", report.findings, report.ruleset, demonstration=report.demonstration
-            )
-            yield replace(result, dropped=report.summary in dropped)
+        for log in reports:
+            result = CheckResult.of(log.path, "log", log.findings, log.ruleset, demonstration=log.demonstration)
+            yield replace(result, dropped=log.summary in dropped)
         of_set = [finding for finding in of_set if finding.rule != "two-settings"]  # of the scored runs; here of all
         findings = [*of_set, *two_settings(runs, dropped)]
         for score in score_folder(place, runs, ruleset, str(place.relative_to(folder.parent))):

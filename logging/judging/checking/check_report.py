@@ -54,15 +54,10 @@ class CheckResult:
     findings: list[Finding] = field(default_factory=list)
 
     @classmethod
-    def of(
-        cls, path: Path, kind: Kind, findings: Iterable[Finding], ruleset: str, *, demonstration: bool = False
-    ) -> Self:
+    def of(cls, path: Path, kind: Kind, found: Iterable[Finding], ruleset: str, *, demonstration: bool = False) -> Self:
         """Return the result of the strict checks alone."""
-        listed = list(findings)
-        strict = verdict(listed)
-        return cls(
-            path=str(path), kind=kind, strict=strict, ruleset=ruleset, demonstration=demonstration, findings=listed
-        )
+        result = cls(path=str(path), kind=kind, strict="pass", ruleset=ruleset, findings=list(found))
+        return replace(result, strict=verdict(result.findings), demonstration=demonstration)
 
     @property
     def failed(self) -> bool:

@@ -38,9 +38,8 @@ def check_size(folder: Path, name: str, stored: StoredFile) -> None:
     if (size := path.stat().st_size) != stored.bytes:
         require_own_kind(path)
         fault = "truncated" if size < stored.bytes else "too long"
-        raise DataError(
-            f"{path}: {fault}, {size:,} bytes instead of {stored.bytes:,}; copy or prepare the store again."
-        )
+        fault = f"{fault}, {size:,} bytes instead of {stored.bytes:,}"
+        raise DataError(f"{path}: {fault}; copy or prepare the store again.")
 
 
 def check_content(folder: Path, name: str, stored: StoredFile) -> None:

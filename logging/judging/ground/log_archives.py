@@ -43,9 +43,8 @@ class Unpacked:
 
     def archive_of(self, path: Path) -> str:
         """Return the path of the archive that holds `path`, "" if it is a file of its own."""
-        return next(
-            (self.shown(archive) for folder, archive in self.archives.items() if path.is_relative_to(folder)), ""
-        )
+        holding = (archive for folder, archive in self.archives.items() if path.is_relative_to(folder))
+        return next(map(self.shown, holding), "")
 
     def shown(self, path: Path) -> str:
         """Return the text of a path, that of an archive's file as if it were unpacked next to the archive."""

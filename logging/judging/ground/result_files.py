@@ -110,9 +110,8 @@ def make_new_folder(given: str | None, parent: Path, name: str) -> Path:
 def require_data_folder(folder: Path | None, source: str) -> Path:
     """Return `folder`, which `source` needs. Raises DataFolderMissing if it was not given or does not exist."""
     if folder is None:
-        raise DataFolderMissing(
-            f"{source} needs a data folder: set --data-folder (or TIMEDRUN_DATA), see `timedrun prepare --help`."
-        )
+        how = "set --data-folder (or TIMEDRUN_DATA), see `timedrun prepare --help`"
+        raise DataFolderMissing(f"{source} needs a data folder: {how}.")
     if not folder.is_dir():
         raise DataFolderMissing(f"data folder {folder} does not exist; set the right one with --data-folder PATH.")
     return folder

@@ -83,10 +83,8 @@ def _sentence(summaries: Sequence[RunSummary], chosen: Sequence[AnnouncedRun], b
     missing = [run for run in announced if run.number not in numbers]
     not_closed = [run for run in chosen if run.status is None]
     what = f"{len(announced)} run{'s' * (len(announced) > 1)} announced with this config on this system"
-    early = (
-        f"; {len(same) - len(announced)} of this config ended before the clock" if len(same) > len(announced) else ""
-    )
-    rest = f" (runs in the ledger: {len(book.runs)}{early})"
+    early = len(same) - len(announced)
+    rest = f" (runs in the ledger: {len(book.runs)}{f'; {early} of this config ended before the clock' * (early > 0)})"
     if not missing and not not_closed:
         return "note", f"{'these are all' if len(announced) > 1 else 'this is the'} {what}{rest}"
     rules, _ = rules_of(summaries[0].benchmark or "", None, summaries)

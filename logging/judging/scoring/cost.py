@@ -38,9 +38,8 @@ def prices_of(given: Sequence[float | str | None], file: str | None) -> list[Pri
     table = TABLE if file is None else Path(file)
     prices = [PriceList(table, p.partition(":")[2]) if isinstance(p, str) else p for p in known]
     if file is not None and not any(isinstance(price, PriceList) for price in prices):
-        raise UsageError(
-            f"--prices {file} is not used, since --price gives the price; pass --price list, or one of both."
-        )
+        why = "since --price gives the price; pass --price list, or one of both"
+        raise UsageError(f"--prices {file} is not used, {why}.")
     for price in prices:
         if isinstance(price, PriceList) and not _offers(price):
             raise UsageError(f"{price.file}: no offer contains {price.offer!r}.")
@@ -87,9 +86,8 @@ class _System:
     def __str__(self) -> str:
         if self.accelerators:
             return f"{self.accelerators} x {self.accelerator} a node"
-        return (
-            f"a system without accelerators: {self.processor or 'unknown processor'}, {self.cores or '?'} cores a node"
-        )
+        cores = f"{self.cores or '?'} cores a node"
+        return f"a system without accelerators: {self.processor or 'unknown processor'}, {cores}"
 
 
 @dataclass(frozen=True, kw_only=True)

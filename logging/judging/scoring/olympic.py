@@ -85,9 +85,8 @@ def select_runs(
             return RunSelection(chosen=chosen, reason=counts)
         starts = [run.started_ms for run in summaries if run.started_ms is not None]
         if len(starts) < len(times):
-            return RunSelection(
-                chosen=chosen, reason=f"{counts}; windows of consecutive runs need a run_start in each log"
-            )
+            counts += "; windows of consecutive runs need a run_start in each log"
+            return RunSelection(chosen=chosen, reason=counts)
         chosen = median_window(times, starts, runs=rules.runs, dropped=rules.dropped)
         number = len(times) - rules.runs + 1
     mean = olympic([times[i] for i in chosen], rules.dropped)

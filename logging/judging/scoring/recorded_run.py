@@ -114,19 +114,14 @@ def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[
     Only what both sides recorded is compared. The origin has commit, dirty, difference, image_digest, ranks, data and
     threads, of which the old ones are None if they were not recorded.
     """
-    systems = [read_object(run.system) for run in (old, new)]
-    both = [
-        key
-        for key, value in systems[0].items()
-        if value and systems[1].get(key) and _number(value) != _number(systems[1][key])
-    ]
+    first, second = (read_object(run.system) for run in (old, new))
+    both = [key for key in first if key not in DESCRIBES_SOFTWARE | NAMES_THE_SYSTEM and first[key] and second.get(key)]
+    both = [key for key in both if _number(first[key]) != _number(second[key])]
     environments = [environment(run.file("environment.txt")) for run in (old, new)]
     origins = [provenance_of(run) for run in (old, new)]
     threads = [recorded_threads(run) for run in (old, new)]
     return {
-        "hardware": _differing(
-            systems[0], systems[1], [key for key in both if key not in DESCRIBES_SOFTWARE | NAMES_THE_SYSTEM]
-        )
+        "hardware": _differing(first, second, both)
         | _differing(environments[0][0], environments[1][0], [name for name in environments[0][0] if name != _THREADS]),
         "versions": _differing(environments[0][1], environments[1][1], [*environments[0][1], *environments[1][1]]),
         "origin": _differing(origins[0], origins[1], ["commit", "dirty", "difference", "image_digest", "ranks"])

@@ -98,9 +98,7 @@ def copied(summaries: Sequence[RunSummary], ruleset: str, notes: list[str]) -> s
     """
     findings = check_set([run for run in summaries if run.events], ruleset)  # empty files are equal, but not runs
     notes += [finding.message for finding in findings if finding.rule == "repeated-seed"]
-    return next(
-        (finding.message for finding in findings if finding.rule == "copied-log" and finding.level == "error"), None
-    )
+    return next((f.message for f in findings if f.rule == "copied-log" and f.level == "error"), None)
 
 
 _SHARED: Final[dict[str, Callable[[RunSummary], Any]]] = {

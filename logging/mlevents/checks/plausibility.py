@@ -49,10 +49,8 @@ def single_evaluation(run: CheckedRun) -> Iterator[Finding]:
     interval = run.benchmark.evaluation_interval.at(int(batch))
     slack = batch if run.benchmark.unit == "samples" else 0  # evaluations follow whole batches
     if at is not None and at > interval + slack:
-        message = (
-            f"evaluated only once, at {at:g} {run.benchmark.unit}, though the benchmark's interval is {interval:g}"
-        )
-        yield run.finding("warning", "single-evaluation", message, evaluations[0])
+        where = f"at {at:g} {run.benchmark.unit}, though the benchmark's interval is {interval:g}"
+        yield run.finding("warning", "single-evaluation", f"evaluated only once, {where}", evaluations[0])
 
 
 def instant_evaluations(run: CheckedRun) -> Iterator[Finding]:

@@ -113,10 +113,8 @@ def _values(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Ite
     for constraint in required.value:
         wrong = [(e, value) for e, value in logged if not constraint.holds(value, _before(run, e))]
         if wrong:
-            more = f" ({len(wrong)} such events)" if len(wrong) > 1 else ""
-            message = (
-                f"{required.key} is {short(wrong[0][1])}; ruleset {run.rules.name} requires {constraint.words}{more}"
-            )
+            message = f"{required.key} is {short(wrong[0][1])}; ruleset {run.rules.name} requires {constraint.words}"
+            message += f" ({len(wrong)} such events)" if len(wrong) > 1 else ""
             yield run.finding("error", "required-value", message, wrong[0][0])
     if required.some_value and required.key != keys.EVAL_ACCURACY and required.joined is None:
         for event, value in logged:
@@ -141,9 +139,8 @@ def _judged_by_the_target(run: CheckedRun, required: RequiredKey, logged: list[L
     if benchmark is None or (required.key != keys.EVAL_ACCURACY and required.joined is None):
         return False
     if benchmark.parts:
-        parts = (
-            {name: v for name, v in value.items() if is_number(v)} for _, value in logged if isinstance(value, dict)
-        )
+        qualities = (value for _, value in logged if isinstance(value, dict))
+        parts = ({name: v for name, v in quality.items() if is_number(v)} for quality in qualities)
         return not run.record.is_demonstration and not any(benchmark.reached(part) for part in parts)
     return run.record.is_demonstration or not any(is_number(value) and benchmark.reached(value) for _, value in logged)
 

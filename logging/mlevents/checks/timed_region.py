@@ -29,10 +29,8 @@ def order(run: CheckedRun) -> Iterator[Finding]:
             message = f"{after.key} is logged before {before.key} (line {before.line})"
             yield run.finding("error", "clock-order", message, after)
         elif after.time_ms < before.time_ms:
-            seconds = (before.time_ms - after.time_ms) / 1e3
-            message = (
-                f"{after.key} is {seconds:.3f} s earlier than {before.key} (line {before.line}); times are invalid"
-            )
+            earlier = f"{(before.time_ms - after.time_ms) / 1e3:.3f} s earlier"
+            message = f"{after.key} is {earlier} than {before.key} (line {before.line}); times are invalid"
             yield run.finding("error", "clock-order", message, after)
 
 
@@ -166,11 +164,10 @@ def status(run: CheckedRun) -> Iterator[Finding]:
     """Report runs that did not end in success. MLCommons' checker requires a status but accepts any."""
     stopped = run.record.stopped
     if stopped is not None and run.record.status != keys.SUCCESS:
-        said, reason = stopped.metadata.get(keys.STATUS), stopped.metadata.get("reason")
-        because = f" ({short(reason, 200)})" if reason else ""
-        yield run.finding(
-            "error", "status-success", f"run_stop has status {short(said)}, not {keys.SUCCESS!r}{because}", stopped
-        )
+        reason = stopped.metadata.get("reason")
+        message = f"run_stop has status {short(stopped.metadata.get(keys.STATUS))}, not {keys.SUCCESS!r}"
+        message += f" ({short(reason, 200)})" if reason else ""
+        yield run.finding("error", "status-success", message, stopped)
 
 
 def stop_counts(run: CheckedRun) -> Iterator[Finding]:

@@ -52,9 +52,7 @@ _CORES, _VCPUS = "host_processor_core_count", "host_processor_vcpu_count"
 _MOST_NODES: Final = 100_000
 _MOST_PER_NODE: Final = 1024
 _DIVISIONS: Final = (keys.CLOSED, keys.OPEN)
-_NO_ANSWER: Final = frozenset(
-    {"", "-", "?", "??", "???", "tbd", "todo", "fixme", "xxx", "unknown", "null", "none given"}
-)
+_NO_ANSWER: Final = ("", "-", "?", "??", "???", "tbd", "todo", "fixme", "xxx", "unknown", "null", "none given")
 
 
 @dataclass(frozen=True)
@@ -122,10 +120,8 @@ def read_description(path: Path) -> SystemDescription:
     lines, repeated = _key_lines(text)
     problems = []
     for key, line in repeated:
-        message = f"duplicate key {short(key)[1:-1]}, of which the last one counts; delete one"
-        problems.append(
-            Finding(level="error", rule="system-repeated-key", message=message, line=line, path=shown(path))
-        )
+        said = f"duplicate key {short(key)[1:-1]}, of which the last one counts; delete one"
+        problems.append(Finding(level="error", rule="system-repeated-key", message=said, line=line, path=shown(path)))
     return SystemDescription(path, values, lines, tuple(problems))
 
 

@@ -112,10 +112,8 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
             findings += check_throughput(read, description, benchmark_rules)
     findings += check_copies(chain.from_iterable(logs.values()), listing.root)
     findings += check_documents(listing)
-    findings += check_source(
-        listing, {name: [result_set.system for result_set in sets if result_set.benchmark == name] for name in known}
-    )
-    findings += check_manifest_source(listing)
+    systems_of = {name: [of.system for of in sets if of.benchmark == name] for name in known}
+    findings += [*check_source(listing, systems_of), *check_manifest_source(listing)]
     root = os.path.abspath(listing.root)
     digests = {os.path.relpath(path, root).replace(os.sep, "/"): value.sha256 for path, value in of_path.items()}
     return _bounded([*findings, *check_manifest(listing, digests)])
@@ -232,10 +230,8 @@ def _benchmark_folder(
         return  # reported for each log
     if ruleset is not None and results.benchmark in _names_known(ruleset):
         if results.benchmark not in ruleset.benchmarks:
-            message = (
-                f"number of results and target of {results.benchmark} in {ruleset.round} are unknown, so not checked"
-            )
-            yield listing.finding("note", "benchmark-folder", message, results.place)
+            what = f"number of results and target of {results.benchmark} in {ruleset.round}"
+            yield listing.finding("note", "benchmark-folder", f"{what} are unknown, so not checked", results.place)
         return
     rounds = [asked] if asked else list(RULESETS.values())
     names = sorted({name for rules in rounds for name in _names_known(rules)})
@@ -295,9 +291,8 @@ def check_source(listing: Listing, systems: Mapping[str, Iterable[str]]) -> Iter
                 f"no file in {place}; the rules require the code of the benchmark, the scripts that run it, and a "
                 "description of each system and implementation"
             )
-            yield listing.finding(
-                "error", "source-missing", message, "benchmarks" if "benchmarks" in listing.children else ""
-            )
+            where = "benchmarks" if "benchmarks" in listing.children else ""
+            yield listing.finding("error", "source-missing", message, where)
             continue
         if not any(os.path.splitext(entry.name)[1].lower() in CODE_ENDINGS and entry.size for entry in entries):
             message = "no source code, from which the results could be reproduced"

@@ -141,7 +141,7 @@ class Repair:
     by: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class UpstreamDefect:
     """A known error in a rule file of MLCommons' checker: it fails logs that pass by the round's rules."""
 

@@ -122,26 +122,19 @@ class RunLog:
         try:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         except FileExistsError:
-            raise ResultFileExists(
-                errno.EEXIST,
-                "result file exists and is never overwritten; choose another number or move it away",
-                str(path),
-            ) from None
+            why = "result file exists and is never overwritten; choose another number or move it away"
+            raise ResultFileExists(errno.EEXIST, why, str(path)) from None
         except FileNotFoundError:
-            raise FileNotFoundError(
-                errno.ENOENT, "folder of the result file does not exist; create it first", str(path)
-            ) from None
+            why = "folder of the result file does not exist; create it first"
+            raise FileNotFoundError(errno.ENOENT, why, str(path)) from None
         if durable:
             try:
                 self._reserve()
             except OSError as error:
                 os.close(self._descriptor)
                 os.unlink(path)
-                raise OSError(
-                    error.errno,
-                    f"no disk space for a log of {ROOM >> 20} MiB ({error.strerror}); free some space",
-                    str(path),
-                ) from None
+                why = f"no disk space for a log of {ROOM >> 20} MiB ({error.strerror}); free some space"
+                raise OSError(error.errno, why, str(path)) from None
 
     @classmethod
     def resume(
@@ -250,10 +243,8 @@ class RunLog:
         # Imported here because it imports numpy, which reading logs does not need.
         from mlperf_logging.mllog import constants, mllog
 
-        encoded: str = mllog._encode_log(
-            constants.DEFAULT_NAMESPACE, time_ms, event_type, key, value, {**where, **metadata}
-        )
-        return (encoded + "\n").encode("ascii")
+        facts = (time_ms, event_type, key, value, {**where, **metadata})
+        return f"{mllog._encode_log(constants.DEFAULT_NAMESPACE, *facts)}\n".encode("ascii")
 
     def _filled(self, line: bytes) -> bytes:
         """Return `line`, padded to the end of the file's page if the next line might not fit into the page."""
@@ -283,11 +274,9 @@ class RunLog:
         self._reserved = self._size + ROOM
 
     def _reserve_if_it_can(self) -> None:
-        try:
+        with suppress(OSError):  # then the rest takes the next events, and run_stop; tried again half of ROOM later
             self._reserve()
-        except OSError:
-            # The rest of the reserved space takes the next events, and run_stop; tried again half of ROOM later.
-            self._reserved = self._size + ROOM
+        self._reserved = self._size + ROOM
 
     def _caller(self) -> dict[str, Scalar]:
         frame: FrameType | None = sys._getframe(1)

@@ -156,9 +156,8 @@ class MLPerfRun:
         parts = self.benchmark.parts
         if (isinstance(value, Mapping) and set(value)) != (bool(parts) and set(parts)):
             wanted = f"a mapping of {', '.join(parts)}" if parts else "one number"
-            raise TrainingLoopError(
-                f"the quality of {self.benchmark.name} is {wanted}, not {value!r}; it is not logged"
-            )
+            what = f"the quality of {self.benchmark.name} is {wanted}"
+            raise TrainingLoopError(f"{what}, not {value!r}; it is not logged")
         quality = {name: float(part) for name, part in value.items()} if isinstance(value, Mapping) else float(value)
         names = {"averaged_validation_loss"} & self._required
         apart = not self.benchmark.parts_in_one_event
@@ -409,9 +408,8 @@ def _require_settings(benchmark: BenchmarkRules, rules: Ruleset, settings: Mappi
         wrong.append(f"{keys.DATASET} is other data, but one {keys.QUALITY_TARGET} cannot judge a quality of {parts}")
     elif not own_data and not (is_number(own) and own <= most):
         said, limit = "missing" if own is None else repr(own), ", at most 1" * (most == 1)
-        wrong.append(
-            f"{keys.QUALITY_TARGET} is {said}: the number to reach on other data than {benchmark.dataset}{limit}"
-        )
+        what = f"the number to reach on other data than {benchmark.dataset}{limit}"
+        wrong.append(f"{keys.QUALITY_TARGET} is {said}: {what}")
     if wrong:
         where = f"{benchmark.name} of round {rules.name}, {settings.get(keys.SUBMISSION_DIVISION, 'open')} division"
         raise UsageError(f"{where}: no log was begun; give or correct these settings:\n" + "\n".join(wrong))

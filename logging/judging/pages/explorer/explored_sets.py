@@ -46,9 +46,7 @@ ID_LENGTH: Final = 12
 FILES_A_PROCESS: Final = 100
 """Logs that pay for the start of a process."""
 SAMPLES_OF: Final = {EPOCHS: keys.TRAIN_SAMPLES, STEPS: keys.GLOBAL_BATCH_SIZE}
-CITED: Final = frozenset(
-    {keys.RUN_START, keys.RUN_STOP, keys.SEED, keys.EVAL_ACCURACY, keys.METHOD, *SAMPLES_OF.values()}
-)
+CITED: Final = {keys.RUN_START, keys.RUN_STOP, keys.SEED, keys.EVAL_ACCURACY, keys.METHOD, *SAMPLES_OF.values()}
 """Keys of the events that values are computed from."""
 NO_ACCELERATOR: Final = ("", "n/a", "none", "-")
 

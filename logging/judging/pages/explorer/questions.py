@@ -52,9 +52,8 @@ def _asked(curves: Sequence[Curve]) -> list[float | Budget]:
     asked: list[float | Budget] = [own_quality(curves)]
     asked += dict.fromkeys(float(f"{quality:.3g}") for quality in steps if low < float(f"{quality:.3g}") < high)
     for unit in ("s", "usd", "J"):
-        ends = (
-            [amount for amount, _ in base.mean_points(sign, joules=unit == "J")] if unit != "J" or base.joules else []
-        )
+        known = unit != "J" or base.joules
+        ends = [amount for amount, _ in base.mean_points(sign, joules=unit == "J")] if known else []
         each = {"s": 60.0, "usd": (base.hourly.usd or 0) / 60 if base.hourly else 0.0, "J": 1.0}[unit]
         if each and len(ends) > 1:
             ratio = ends[-1] / ends[0]
