@@ -191,13 +191,9 @@ def _check_package(
 
 
 def _with_official(result: CheckResult, official: OfficialVerdict) -> CheckResult:
-    return replace(
-        result,
-        official=official.verdict,
-        own_round=official.own_round,
-        checker=f"{official.checker} ({official.tool})",
-        findings=[*result.findings, *official_findings(official)],
-    )
+    findings, checker = [*result.findings, *official_findings(official)], f"{official.checker} ({official.tool})"
+    said = official.verdict, official.own_round
+    return replace(result, official=said[0], own_round=said[1], checker=checker, findings=findings)
 
 
 def check_package(folder: Path, rules: Ruleset) -> list[Finding]:

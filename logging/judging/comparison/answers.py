@@ -126,17 +126,12 @@ def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
     if not any(bought):
         why = next((f": {curve.hourly.reason}" for curve in curves if curve.hourly), "; give it by --price")
         raise UsageError(f"a budget of {budget} needs the price of an hour{why}.")
-    of_curves: list[dict[int, float | None]] = [
-        {
-            seed: None if amount is None else quality_at(curve.points(seed, sign, budget.is_energy), amount)
-            for seed in seeds(curve)
-        }
-        for curve, amount in zip(curves, bought, strict=True)
-    ]
-    errors = [
-        0.0 if amount is None else error_at(curve.mean_points(sign, budget.is_energy), amount)
-        for curve, amount in zip(curves, bought, strict=True)
-    ]
+    of_curves: list[dict[int, float | None]] = []
+    errors = []
+    for curve, amount in zip(curves, bought, strict=True):
+        points = {seed: curve.points(seed, sign, budget.is_energy) for seed in seeds(curve)}
+        of_curves.append({seed: amount and quality_at(of, amount) for seed, of in points.items()})
+        errors.append(error_at(curve.mean_points(sign, budget.is_energy), amount) if amount else 0.0)
     answers = []
     for curve, amount, of_seed, error in zip(curves, bought, of_curves, errors, strict=True):
         values = [value for value in of_seed.values() if value is not None]

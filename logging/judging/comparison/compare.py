@@ -183,12 +183,8 @@ def _logged_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) 
         known = [run for run in (*slow, *fast) if getattr(run, logged) is not None or reached(run)]
         for other in known[1:]:
             if of(other) != of(known[0]):
-                yield Difference(
-                    kind=kind,
-                    what=logged.replace("_", " "),
-                    first=f"{of(known[0])} in {_name(known[0].path)}",
-                    second=f"{of(other)} in {_name(other.path)}",
-                )
+                first, second = (f"{of(run)} in {_name(run.path)}" for run in (known[0], other))
+                yield Difference(kind=kind, what=logged.replace("_", " "), first=first, second=second)
                 break
 
 
@@ -213,11 +209,8 @@ def _recorded_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]
 def _caveats(slow: RunSummary, fast: RunSummary) -> list[str]:
     """Return the differences between the sets' first runs that may affect speed but do not forbid a comparison."""
     sides = [recorded_run_of(run.path) for run in (slow, fast)]
-    notes = [
-        f"the {name} set has no description of its hardware, which may differ"
-        for name, side in zip(("first", "second"), sides, strict=True)
-        if not side.system.is_file()
-    ]
+    undescribed = [name for name, side in zip(("first", "second"), sides, strict=True) if not side.system.is_file()]
+    notes = [f"the {name} set has no description of its hardware, which may differ" for name in undescribed]
     groups = differences(*sides)
     for text, values in (
         ("the software differs", groups["versions"]),

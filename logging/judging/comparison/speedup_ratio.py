@@ -2,14 +2,14 @@
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean, median, variance
 from typing import Final, Literal
 
 from judging.comparison.expected_time import ExpectedTime
 from judging.ground.errors import TimedrunError
-from judging.scoring.decomposition import Decomposition, RunParts, TimeParts, decomposition, shared_unit, time_parts
+from judging.scoring.decomposition import Decomposition, RunParts, decomposition, shared_unit, time_parts
 from judging.scoring.interval import Interval
 from judging.scoring.target_test import POWER, power, runs_needed, sign_p
 from mlevents.student_t import quantile, tail
@@ -187,12 +187,10 @@ class Ratio(Interval):
             fact += f" {self.misses}: {self.verdict}; {self.by_expected} ({times}).{self._but}"
             return f"{self.where_reached.strip().capitalize()}, {self.fast} is {fact}"
         fact += self._but
-        heads = {
-            "faster": f"{self.fast} is faster:",
-            "slower": f"{self.fast} is slower:",
-            "no difference shown": f"No significant difference: {self.fast} is",
-        }
-        return f"{heads.get(self.verdict, f'{self.verdict.capitalize()}: {self.fast} is')} {fact}"
+        if self.verdict in ("faster", "slower"):
+            return f"{self.fast} is {self.verdict}: {fact}"
+        why = "No significant difference" if self.verdict == "no difference shown" else self.verdict.capitalize()
+        return f"{why}: {self.fast} is {fact}"
 
     @property
     def without_disturbed(self) -> str:
@@ -266,16 +264,10 @@ def decompose(
     if (unit := shared_unit([*slow, *fast])) is None:
         return None
     each = [[time_parts([run], unit) for run in runs] for runs in (slow, fast)]
-    factors: list[Callable[[TimeParts], float]] = [
-        lambda parts: parts.samples,
-        lambda parts: 1 / parts.samples_per_second,
-        lambda parts: 1 / parts.training_share,
-    ]
+    factors = [[(of.samples, 1 / of.samples_per_second, 1 / of.training_share) for of in runs] for runs in each]
     bounds = []
-    for of in factors:
-        a, b = ([of(run) for run in runs] for runs in each)
-        ratio = compare(a, b, paired=paired, confidence=confidence)
-        bounds.append(ratio.bounds or (None, None))
+    for a, b in zip(*(zip(*of_runs, strict=True) for of_runs in factors), strict=True):
+        bounds.append(compare(a, b, paired=paired, confidence=confidence).bounds or (None, None))
     first, second = (time_parts(runs, unit, geometric_mean) for runs in (slow, fast))
     return decomposition(first, second, bounds)
 

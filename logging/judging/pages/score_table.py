@@ -205,12 +205,8 @@ def _row(score: Score) -> list[str]:
     finished = [time for time in score.runs if time is not None]
     scale, unit = unit_of(score.mean)
     interval = f"{score.interval[0] * scale:.3f} to {score.interval[1] * scale:.3f} {unit}" if score.interval else ""
-    return [
-        f"{len(finished)} of {len(score.runs)}"
-        + (f", {len(score.disturbances)} disturbed" if score.disturbances else ""),
-        label(score),
-        interval,
-    ]
+    disturbed = f", {len(score.disturbances)} disturbed" if score.disturbances else ""
+    return [f"{len(finished)} of {len(score.runs)}{disturbed}", label(score), interval]
 
 
 def _progress(score: Score) -> str:

@@ -57,7 +57,7 @@ class TimeParts:
     evaluation_marked: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Decomposition:
     """Ratio of two sets' times to train as a product of three ratios, exact up to rounding:
 
@@ -132,20 +132,10 @@ def decomposition(
     first: TimeParts, second: TimeParts, bounds: Sequence[tuple[float | None, float | None]] = ((None, None),) * 3
 ) -> Decomposition:
     """Return the ratio of two sets, counted in one unit, as a product; `bounds` are of the factors."""
-    ratios = (
-        first.samples / second.samples,
-        second.samples_per_second / first.samples_per_second,
-        second.training_share / first.training_share,
-    )
-    factors = [Interval(ratio, *bound) for ratio, bound in zip(ratios, bounds, strict=True)]
-    return Decomposition(
-        first=first,
-        second=second,
-        ratio=first.minutes / second.minutes,
-        samples=factors[0],
-        samples_per_second=factors[1],
-        evaluation_and_startup=factors[2],
-    )
+    speed, share = second.samples_per_second / first.samples_per_second, second.training_share / first.training_share
+    ratios = (first.samples / second.samples, speed, share)
+    factors = (Interval(ratio, *bound) for ratio, bound in zip(ratios, bounds, strict=True))
+    return Decomposition(first, second, first.minutes / second.minutes, *factors)
 
 
 def training_caveats(sets: Sequence[Sequence[RunParts]], first_epoch_shares: Sequence[float | None]) -> list[str]:

@@ -100,11 +100,8 @@ def throughput(run: CheckedRun) -> Iterator[Finding]:
     if rules is None or stopped is None or run.record.is_demonstration or run.record.status != keys.SUCCESS:
         return
     samples = {"samples": 1.0, "epoch": run.record.value(keys.TRAIN_SAMPLES)}.get(rules.unit)
-    logged = [
-        event.value.get(keys.THROUGHPUT) if isinstance(event.value, dict) else event.value
-        for event in run.record.timed
-        if event.key in (keys.TRACKED_STATS, keys.THROUGHPUT)
-    ]
+    values = (e.value for e in run.record.timed if e.key in (keys.TRACKED_STATS, keys.THROUGHPUT))
+    logged = (value.get(keys.THROUGHPUT) if isinstance(value, dict) else value for value in values)
     rates = [float(rate) for rate in logged if is_number(rate) and rate > 0]
     if not rates or not minutes or minutes < 0 or not is_number(samples):
         return
@@ -173,11 +170,8 @@ def durations(run: CheckedRun) -> Iterator[Finding]:
         usual = median(part.pace for part in parts)
         spread = SPREADS * median(abs(part.pace - usual) for part in parts)
         slack = {part: max(CLOCK_TOLERANCE_MS / part.units, spread) for part in parts}
-        less = [
-            part
-            for part in parts
-            if part.pace + part.evaluated_ms / part.units < min(share * usual, usual - slack[part])
-        ]
+        paces = {part: part.pace + part.evaluated_ms / part.units for part in parts}
+        less = [part for part in parts if paces[part] < min(share * usual, usual - slack[part])]
         more = [part for part in parts[1:] if part.pace > max(usual / FAR_FROM_USUAL, usual + slack[part])]
         by_design = run.record.division != keys.CLOSED and (name == "epoch" or less == parts[: len(less)])
         for level, found, how in (

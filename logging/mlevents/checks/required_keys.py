@@ -82,13 +82,8 @@ def _logged(run: CheckedRun, required: RequiredKey) -> list[Logged]:
 def _metadata(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Iterator[Finding]:
     # One place per kind of mistake is enough to find the cause.
     for event, _ in logged:
-        missing = [name for name in required.metadata if name not in event.metadata]
-        missing += [
-            then
-            for name, then in required.metadata_with.items()
-            if name in event.metadata and then not in event.metadata
-        ]
-        lacks = ", ".join(missing)
+        also = (then for name, then in required.metadata_with.items() if name in event.metadata)
+        lacks = ", ".join(name for name in (*required.metadata, *also) if name not in event.metadata)
         if required.metadata_any and not any(name in event.metadata for name in required.metadata_any):
             lacks = " or ".join(required.metadata_any)
         if lacks:

@@ -190,12 +190,8 @@ def cache_clear(run: CheckedRun) -> Iterator[Finding]:
     clears, start = run.record.all(keys.CACHE_CLEAR), run.record.first(keys.RUN_START)
     if clears and start is not None:
         by_time = run.benchmark is not None and run.benchmark.cache_clear_by_time
-        position = run.position[id(start)]
-        before = [
-            event
-            for event in clears
-            if run.position[id(event)] < position or (by_time and event.time_ms <= start.time_ms)
-        ]
+        above = {id(event) for event in run.record.events[: run.position[id(start)]]}
+        before = [e for e in clears if id(e) in above or (by_time and e.time_ms <= start.time_ms)]
         if not before:
             message = f"cache_clear is logged only after run_start (line {start.line})"
             yield run.finding("error", "cache-clear", message, clears[0])

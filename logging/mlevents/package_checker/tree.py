@@ -73,25 +73,11 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
     listing = list_folder(folder)
     of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
     sets = sets_in(listing)
-    logs = {
-        result_set.place: [of_path[name] for file in result_set.files if (name := os.path.abspath(file)) in of_path]
-        for result_set in sets
-    }
-    described = {
-        entry.name.removesuffix(".json"): read_description(listing.root / entry.place)
-        for entry in listing.inside("systems")
-        if entry.name.endswith(".json") and entry.kind == "file"
-    }
-    first = {
-        result_set.benchmark: log
-        for result_set in reversed(sets)
-        for log in logs[result_set.place]
-        if log.benchmark == result_set.benchmark
-    }
-    known = {
-        result_set.benchmark: _rules_of(result_set.benchmark, rules, first.get(result_set.benchmark))
-        for result_set in sets
-    }
+    logs = {of.place: [of_path[name] for name in map(os.path.abspath, of.files) if name in of_path] for of in sets}
+    descriptions = (entry for entry in listing.files("systems") if entry.name.endswith(".json"))
+    described = {entry.name[:-5]: read_description(listing.root / entry.place) for entry in descriptions}
+    first = {log.benchmark: log for of in reversed(sets) for log in logs[of.place] if log.benchmark == of.benchmark}
+    known = {of.benchmark: _rules_of(of.benchmark, rules, first.get(of.benchmark)) for of in sets}
     findings = [*check_files(listing), *_top(listing), *_systems(listing, described, sets)]
     for name, system in described.items():
         asked = [known[result_set.benchmark] for result_set in sets if result_set.system == name]

@@ -57,14 +57,10 @@ def _tenth_of_base(rate: float, base: float) -> bool:
 
 
 # training_rules.adoc, table of hyper-parameters, and for GPT-OSS 20B its appendix on v6.0.
-TENTH: Final = {keys.OPT_END_LR: related("a tenth of opt_base_learning_rate", (keys.OPT_BASE_LR,), _tenth_of_base)}
-TENTH_OR_REFERENCE: Final = {
-    keys.OPT_END_LR: related(
-        "a tenth of opt_base_learning_rate, or 4e-05",
-        (keys.OPT_BASE_LR,),
-        lambda rate, base: rate == 4e-5 or _tenth_of_base(rate, base),
-    )
-}
+BASE: Final = (keys.OPT_BASE_LR,)
+TENTH: Final = {keys.OPT_END_LR: related("a tenth of opt_base_learning_rate", BASE, _tenth_of_base)}
+_OR: Final = "a tenth of opt_base_learning_rate, or 4e-05"
+TENTH_OR_REFERENCE: Final = {keys.OPT_END_LR: related(_OR, BASE, lambda v, base: v == 4e-5 or _tenth_of_base(v, base))}
 
 _RATE_405B: Final = related("8e-5 * global_batch_size / 1152", BATCH, lambda v, batch: v * 1152 == batch * 8e-5)
 _SHAPE_405B: Final = (

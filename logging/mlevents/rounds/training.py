@@ -284,11 +284,8 @@ V6_0: Final = next_round(
 )
 
 # v6.1: required precision, one of v6.0's or mxfp6, and parallelism.
-_WHOLE_BATCHES: Final = related(
-    "262,144 rounded up to whole batches",
-    (keys.GLOBAL_BATCH_SIZE,),
-    lambda v, batch: v == math.ceil(262_144 / batch) * batch,
-)
+_WHOLE: Final = "262,144 rounded up to whole batches"
+_WHOLE_BATCHES: Final = related(_WHOLE, pretraining.BATCH, lambda v, batch: v == math.ceil(262_144 / batch) * batch)
 V6_1: Final = next_round(
     V6_0,
     "6.1.0",
