@@ -198,10 +198,7 @@ def cold_start_excess(stretches: Sequence[tuple[float, float]]) -> float | None:
     """Return the time of the first stretch less what its units take at the median later pace; negative if it was
     faster.
 
-    None without a later stretch, or if a stretch has no units.
-
-    Args:
-        stretches: (units of training, time) of each stretch.
+    None without a later stretch, or if a stretch has no units. `stretches`: (units of training, time) of each stretch.
     """
     if len(stretches) < 2 or any(units <= 0 for units, _ in stretches):
         return None

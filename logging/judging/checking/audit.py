@@ -111,14 +111,9 @@ class Audit:
 def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None = None) -> Audit:
     """Check, score and compare all results of the round in `root`, a folder SUBMITTER/{results,systems} each.
 
-    One submitter's summaries are in memory at a time, and of each other log a few kilobytes.
-
-    Args:
-        published: scores to compare with.
-        ruleset: default: that of the round's folder, else each benchmark's own.
-
-    Raises:
-        UsageError: the folder has no submitter with results.
+    One submitter's summaries are in memory at a time, and of each other log a few kilobytes. `published`: scores to
+    compare with. `ruleset`: default: that of the round's folder, else each benchmark's own. Raises UsageError if the
+    folder has no submitter with results.
     """
     root = Path(os.path.abspath(root))
     folders = sorted(path.parent for path in root.glob("*/results") if path.is_dir())
@@ -183,11 +178,7 @@ def kept(log: RunSummary) -> RunSummary:
 
 def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
     """Yield findings about logs of two sets, as their folders say, that are byte-identical, or that share events.
-
-    Args:
-        logs: of the whole round, `kept`.
-        root: folder of the round; names in messages are relative to it.
-    """
+    `logs`: of the whole round, `kept`. `root`: folder of the round; names in messages are relative to it."""
     identical = identical_logs(logs)
     by_folders: dict[tuple[Path, ...], list[list[RunSummary]]] = defaultdict(list)
     for group in identical:

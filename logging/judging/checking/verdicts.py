@@ -34,11 +34,7 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckReport], list[Finding]]:
     """Check the logs of one set, one in memory at a time; return their reports and the findings on the whole set.
-
-    Args:
-        files: at least one.
-        ruleset: default: each log's own; the set is checked by that of `ruleset_of`.
-    """
+    `files`: at least one. `ruleset`: default: each log's own; the set is checked by that of `ruleset_of`."""
     reports = [check(file, ruleset) for file in files]
     summaries = [report.summary for report in reports]
     copies = copied_paths(summaries)  # with another run's config and digest

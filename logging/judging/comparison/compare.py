@@ -47,15 +47,10 @@ def compare_sets(
 
     Benchmark, dataset and target must be equal, and so must the hardware and the digest of the data if both sets
     recorded them. The ratio is of the runs, or the pairs, that reach the target; the verdict takes the others into
-    account, by the expected times to a success.
-
-    Args:
-        allow: kinds of `ALLOWABLE` that may differ; the result lists the differences.
-        attempts: of each set, runs included that have no log or no partner; default: those of the runs.
-
-    Raises:
-        NotComparable: the sets differ, a set holds copies of one log or no run that reached the target, or paired runs
-            were not interleaved. The message names every difference with its files.
+    account, by the expected times to a success. `allow`: kinds of `ALLOWABLE` that may differ; the result lists the
+    differences. `attempts`: of each set, runs included that have no log or no partner; default: those of the runs.
+    Raises NotComparable if the sets differ, a set holds copies of one log or no run that reached the target, or paired
+    runs were not interleaved. The message names every difference with its files.
     """
     differences = _allowed_differences(slow, fast, allow)
     sets, notes = (slow, fast), list[str]()

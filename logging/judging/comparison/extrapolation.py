@@ -130,14 +130,8 @@ def extrapolated(
     curves: Sequence[Curve], given: Sequence[tuple[str, Rates]], price: Price | None = None
 ) -> dict[str, tuple[list[Curve], list[str]]]:
     """Return, for each machine that profiles are of, the curves with its times, and notes on what was left out.
-
-    Args:
-        given: profiles, each with the label of its curve; "": the curve of the config that it names.
-        price: of each machine.
-
-    Raises:
-        UsageError: two profiles of a machine are of one curve, or one is of none.
-    """
+    `given`: profiles, each with the label of its curve; "": the curve of the config that it names. `price`: of each
+    machine. Raises UsageError if two profiles of a machine are of one curve, or one is of none."""
     of_machines: dict[str, list[tuple[str, Rates]]] = {}
     for label, rates in given:
         of_machines.setdefault(rates.hardware or "another machine", []).append((label, rates))

@@ -219,15 +219,10 @@ def across(first: str, second: str) -> str:
 
 def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool, confidence: float = 0.95) -> Ratio:
     """Compute the ratio slow / fast of two sets of times (in any one unit), neither empty; pairs are complete.
-
-    Args:
-        paired: slow[i] and fast[i] ran in immediate succession, so that slow drifts of the machine cancel. The interval
-            is Student's t on the logarithms of the ratios; unpaired, Welch's t on the logarithms of the times.
-        confidence: probability that the interval covers the true ratio.
-
-    Raises:
-        NotComparable: a time is not a positive number.
-    """
+    `paired`: slow[i] and fast[i] ran in immediate succession, so that slow drifts of the machine cancel. The
+    interval is Student's t on the logarithms of the ratios; unpaired, Welch's t on the logarithms of the times.
+    `confidence`: probability that the interval covers the true ratio. Raises NotComparable if a time is not a positive
+    number."""
     for name, times in (("first", slow), ("second", fast)):
         for index, time in enumerate(times):
             if not math.isfinite(time) or time <= 0:

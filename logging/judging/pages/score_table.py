@@ -38,11 +38,8 @@ def as_json(scores: Sequence[Score]) -> str:
 
 def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None = None) -> str:
     """Format scores as a plain text table, followed by the reasons for missing scores and MLCommons' notice.
-
-    Args:
-        detailed: print `details` of each score below the table.
-        width: columns of the terminal; a table that does not fit has fewer and shorter ones. Default: any width.
-    """
+    `detailed`: print `details` of each score below the table. `width`: columns of the terminal; a table that does
+    not fit has fewer and shorter ones. Default: any width."""
     lines = rows(scores, width).lines(width)
     if detailed:
         for score in scores:

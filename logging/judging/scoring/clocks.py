@@ -31,11 +31,8 @@ class Clocks:
 def clocks(
     runs: Sequence[RunSummary | None], rules: BenchmarkRules | None, averaged: Collection[int] | None = None
 ) -> Clocks:
-    """Return the clocks of `runs`; None stands for a run that does not count.
-
-    Args:
-        averaged: indexes of the runs that the means are of; default: all.
-    """
+    """Return the clocks of `runs`; None stands for a run that does not count. `averaged`: indexes of the runs that the
+    means are of; default: all."""
     counted = [i for i, run in enumerate(runs) if run is not None and (averaged is None or i in averaged)]
     times = [None if run is None else run.block_minutes for run in runs]
     steps = [None if run is None else optimizer_steps(run, rules) for run in runs]

@@ -122,11 +122,8 @@ def dollars(usd: float) -> str:
 
 
 def cost(log: Path, minutes: float | None, price: Price) -> Cost:
-    """Return the cost of `minutes` on the system of `log`.
-
-    Args:
-        price: of the whole system; a list finds it by the system's description next to the log or in its package.
-    """
+    """Return the cost of `minutes` on the system of `log`. `price`: of the whole system; a list finds it by the
+    system's description next to the log or in its package."""
     if minutes is None:
         return Cost(usd=None, reason="there is no score")
     system = read_object(recorded_run_of(log).system) if isinstance(price, PriceList) else {}

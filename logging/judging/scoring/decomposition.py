@@ -140,11 +140,8 @@ def decomposition(
 
 def training_caveats(sets: Sequence[Sequence[RunParts]], first_epoch_shares: Sequence[float | None]) -> list[str]:
     """Return the reason why two sets are not decomposed, and what counts as training in one and may not in the other.
-
-    Args:
-        sets: parts of the first and of the second set's runs; empty for a set with a log that lacks them.
-        first_epoch_shares: of the time to train, what each set's first epoch took longer than later ones.
-    """
+    `sets`: parts of the first and of the second set's runs; empty for a set with a log that lacks them.
+    `first_epoch_shares`: of the time to train, what each set's first epoch took longer than later ones."""
     if not all(sets):
         return ["not decomposed: a log lacks the progress of its last evaluation"]
     notes = []

@@ -75,12 +75,8 @@ def only_set(path: Path) -> list[RunSummary]:
 
 def mismatch(summaries: Sequence[RunSummary], finished: Sequence[RunSummary], benchmark: str) -> str | None:
     """Return the shared setting in which the runs differ, so that they are not one set, or None if they agree.
-
-    Args:
-        finished: runs that reached their target; if there are any, only they are compared, since a score drops the
-            others, or there is none.
-        benchmark: name of the benchmark by their folder.
-    """
+    `finished`: runs that reached their target; if there are any, only they are compared, since a score drops the
+    others, or there is none. `benchmark`: name of the benchmark by their folder."""
     for what, of in _SHARED.items():
         logged = [of(run) for run in finished] or [v for run in summaries if (v := of(run)) is not None]
         values = list(dict.fromkeys(short(value, 300).strip("'") for value in logged))

@@ -158,7 +158,8 @@ def score(
     """Score every set of result files at `paths` (files, folders, packages, whole rounds), in the order found.
 
     In the layout <ORG>/results/<system>/<benchmark>/result_N.txt names come from the folders, elsewhere from the logs;
-    files of one folder with the same names are a set. One log is in memory at a time.
+    files of one folder with the same names are a set. One log is in memory at a time. Raises FileNotFoundError if a
+    path does not exist, and ValueError for an unknown ruleset.
 
     Args:
         ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else that
@@ -166,10 +167,6 @@ def score(
         show_progress: write the progress of many sets to a terminal.
         price: per hour, for the cost of each score; default: no cost.
         tested_target: quality that each set's mean is tested to reach; default: no test.
-
-    Raises:
-        FileNotFoundError: a path does not exist.
-        ValueError: no such ruleset.
     """
     if ruleset is not None:
         rules_named(ruleset)
@@ -232,12 +229,9 @@ def score_set(
     The fastest and the slowest run are dropped and the rest averaged (training_rules.adoc, "Benchmark Results"; more
     are dropped where the benchmark's rules say so). Failed runs may be the dropped slowest. A submission needs its
     benchmark's exact number of runs; a demonstration (data other than the benchmark's own) needs enough runs to leave
-    one to average, and is labelled.
-
-    Args:
-        windows: if there are more runs than a submission has, score the window of consecutive runs with the median
-            score.
-        tested_target: quality that the mean of runs of one length is tested to reach.
+    one to average, and is labelled. `windows`: if there are more runs than a submission has, score the window of
+    consecutive runs with the median score. `tested_target`: quality that the mean of runs of one length is tested to
+    reach.
     """
     submitter, system, benchmark = name
     runs = _runs(summaries, benchmark, ruleset, windows)

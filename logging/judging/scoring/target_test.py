@@ -84,11 +84,8 @@ def upper_tail(t: float, degrees: int) -> float:
 
 def runs_needed(effect: float, level: float = LEVEL, wanted: float = POWER) -> int | None:
     """Return the least number of runs with which the t test passes with probability `wanted`, None above `MOST_RUNS`.
-
-    Args:
-        effect: distance of the mean beyond the target in standard deviations of one run.
-        level: largest one-sided p-value, exclusive, that passes.
-    """
+    `effect`: distance of the mean beyond the target in standard deviations of one run. `level`: largest one-sided
+    p-value, exclusive, that passes."""
     if effect <= 0 or power(effect, MOST_RUNS, level) < wanted:
         return None
     counts = range(2, MOST_RUNS)

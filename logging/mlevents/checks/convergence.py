@@ -109,11 +109,8 @@ def check_convergence(
     runs: Sequence[RunSummary], rules: Ruleset, described_division: str | None = None
 ) -> Iterator[Finding]:
     """Report how a set converges against the reference: an error if it is closed and too fast, unless scaled for it, or
-    closed and without a point to compare it with.
-
-    Args:
-        described_division: of the system description, by which MLCommons' package checker judges; default: the logs'.
-    """
+    closed and without a point to compare it with. `described_division`: of the system description, by which
+    MLCommons' package checker judges; default: the logs'."""
     reference = convergence(runs, rules)
     divisions = {described_division} if described_division else {run.division for run in runs if run.events}
     division = keys.CLOSED if divisions == {keys.CLOSED} else keys.OPEN

@@ -162,11 +162,8 @@ def _link(listing: Listing, entry: Entry) -> Finding:
 
 
 def check_manifest(listing: Listing, digests: Mapping[str, str]) -> list[Finding]:
-    """Return findings about files that differ from those in manifest.json; none without a manifest.
-
-    Args:
-        digests: SHA-256 of files that were read before, by place.
-    """
+    """Return findings about files that differ from those in manifest.json; none without a manifest. `digests`: SHA-256
+    of files that were read before, by place."""
     if MANIFEST not in listing.entries:
         return []
     content = read_json(listing, MANIFEST)

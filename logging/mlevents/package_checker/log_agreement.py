@@ -73,10 +73,7 @@ def check_logs(
     systems: frozenset[str],
 ) -> Iterator[Finding]:
     """Yield findings about the logs of results/`system`/`benchmark` below `root`, one for each value that disagrees.
-
-    Args:
-        systems: every system id of the submission.
-    """
+    `systems`: every system id of the submission."""
     organization = os.path.basename(os.path.realpath(root))
     disagreeing: dict[Disagreement, list[Path]] = defaultdict(list)
     for log in logs:

@@ -68,12 +68,8 @@ def is_result(name: str) -> bool:
 def check_results(
     listing: Listing, results: ResultSet, read: Sequence[RunSummary], rules: BenchmarkRules | None
 ) -> Iterator[Finding]:
-    """Yield findings about the number of results, their names, files that are not logs, and failed runs.
-
-    Args:
-        read: the logs among them that could be read.
-        rules: of the benchmark; None if unknown, so that nothing is counted.
-    """
+    """Yield findings about the number of results, their names, files that are not logs, and failed runs. `read`: the
+    logs among them that could be read. `rules`: of the benchmark; None if unknown, so that nothing is counted."""
     demonstration = any(summary.is_demonstration for summary in read)
     if not results.files:
         yield listing.finding("error", "results-missing", "no result_N.txt, so the set has no results", results.place)
@@ -112,11 +108,8 @@ def check_results(
 def check_power_folder(listing: Listing, place: str, results: Sequence[str]) -> Iterator[Finding]:
     """Yield findings unless every result has a folder, with the same number of files, numbered from 0.
 
-    power_measurement.adoc and submission_rules.adoc, "Training"; power_checker.py of mlperf-logging.
-
-    Args:
-        place: the folder of the results, relative to the submission.
-        results: names of the result files without suffix.
+    power_measurement.adoc and submission_rules.adoc, "Training"; power_checker.py of mlperf-logging. `place`: the
+    folder of the results, relative to the submission. `results`: names of the result files without suffix.
     """
     power = f"{place}/{POWER}"
     folders = {entry.name: entry.place for entry in listing.folders(power)}

@@ -61,14 +61,9 @@ def submission_folders(path: Path) -> list[Path]:
 
 def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str | None) -> list[Finding]:
     """Return all findings about the submission in `folder` as a whole, without those of single logs and sets.
-
-    Args:
-        summaries: the logs by path; every result_*.txt that is a readable log must be there.
-        ruleset: such as "2.0.0"; None: each benchmark's default, as neither logs nor descriptions name their round.
-
-    Raises:
-        ValueError: unknown ruleset. Nothing is raised on the folder's content.
-    """
+    `summaries`: the logs by path; every result_*.txt that is a readable log must be there. `ruleset`: such as
+    "2.0.0"; None: each benchmark's default, as neither logs nor descriptions name their round. Raises ValueError for
+    an unknown ruleset. Nothing is raised on the folder's content."""
     rules = None if ruleset is None else find_ruleset(ruleset)
     listing = list_folder(folder)
     of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
@@ -265,9 +260,7 @@ def check_source(listing: Listing, systems: Mapping[str, Iterable[str]]) -> Iter
     Missing code is an error: "A submission must contain [...] Code that implements the benchmarks"
     (submission_rules.adoc, "Submission content"; no tool checks it). The layout of
     benchmarks/<benchmark>/implementations has rules too, but published packages differ, so violations are warnings.
-
-    Args:
-        systems: by benchmark, the systems that have results of it.
+    `systems`: by benchmark, the systems that have results of it.
     """
     for benchmark, of_benchmark in systems.items():
         place = f"benchmarks/{benchmark}"

@@ -36,7 +36,8 @@ def benchmark_rules(
     unit: Literal["epoch", "samples"] = "epoch",
     runs: int = 5,
 ) -> BenchmarkRules:
-    """Return the rules of a benchmark outside of MLPerf.
+    """Return the rules of a benchmark outside of MLPerf. Raises ValueError if a rule is malformed, or MLPerf or
+    timedrun defines a benchmark of this name.
 
     Args:
         name: in logs, as `submission_benchmark`: letters, digits and _ . - only.
@@ -45,9 +46,6 @@ def benchmark_rules(
         direction: the side of `target` on which the metric's good values are.
         unit: of evaluations and of the length of a run.
         runs: number of runs in a set.
-
-    Raises:
-        ValueError: a rule is malformed, or MLPerf or timedrun defines a benchmark of this name.
     """
     return parse(name, dict(zip(FIELDS, (dataset, metric, target, direction, unit, runs), strict=True)))
 

@@ -355,15 +355,9 @@ def release(descriptor: int) -> None:
 def roll_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) -> tuple[Rollback, bytes]:
     """Copy the log at `path` to interrupted_<attempt>.txt in `keep_in`, truncate it to `size` bytes and return these.
 
-    Both files are on disk when this returns.
-
-    Args:
-        sha256: digest of the first `size` bytes when the checkpoint was saved.
-        now: seconds since 1970.
-
-    Raises:
-        NotResumable: the first bytes differ, they hold no run_start, or the run succeeded; the log is unchanged.
-        OSError: the log cannot be read, copied or truncated; it is unchanged.
+    Both files are on disk when this returns. `sha256`: digest of the first `size` bytes when the checkpoint was saved.
+    `now`: seconds since 1970. Raises NotResumable if the first bytes differ, they hold no run_start, or the run
+    succeeded; the log is unchanged. Raises OSError if the log cannot be read, copied or truncated; it is unchanged.
     """
     data, record = path.read_bytes(), read(path)
     if record.status == keys.SUCCESS:

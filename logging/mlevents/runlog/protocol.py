@@ -16,10 +16,7 @@ EACH: Final = {keys.WEIGHTS_INITIALIZATION: "tensor", keys.METHOD: "value"}
 class Protocol:
     """The events of one run in its log, in their order: `begin`, the clock's start, blocks of training with an
     evaluation in or after each, and one end. An interval out of order raises TrainingLoopError and is not logged.
-
-    Args:
-        progress: metadata in which the benchmark's rules count training: `epoch_num`, `samples_count` or `step_num`.
-    """
+    `progress`: metadata in which the benchmark's rules count training: `epoch_num`, `samples_count` or `step_num`."""
 
     def __init__(self, log: RunLog, progress: str = keys.EPOCH_NUM) -> None:
         self.log, self.progress = log, progress
@@ -80,12 +77,9 @@ class Protocol:
     def stop_evaluation(
         self, quality: Scalar, at: float, names: Collection[str] = (), *, apart: bool = False, step: int | None = None
     ) -> None:
-        """Log the quality, under further `names` too, and the end of its evaluation.
-
-        Args:
-            apart: the parts of the quality, a mapping, are an event each.
-            step: optimizer step after which it was measured, if that is known beside `at`.
-        """
+        """Log the quality, under further `names` too, and the end of its evaluation. `apart`: the parts of the quality,
+        a mapping, are an event each. `step`: optimizer step after which it was measured, if that is known beside
+        `at`."""
         where = self.at(at)
         if apart and isinstance(quality, Mapping):
             for name, part in quality.items():

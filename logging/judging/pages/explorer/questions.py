@@ -20,12 +20,8 @@ STEPS: Final = 7
 
 def questions(name: str, curves: Sequence[Curve], sets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return the answers of a sweep, whose first curve is the baseline, as JSON values; the first one is at the
-    baseline's quality at its own length. None if there is nothing to compare.
-
-    Args:
-        name: the sweep's folder, as shown.
-        sets: those of the page, which have the runs' cards and the prices of their systems.
-    """
+    baseline's quality at its own length. None if there is nothing to compare. `name`: the sweep's folder, as shown.
+    `sets`: those of the page, which have the runs' cards and the prices of their systems."""
     set_of = {run["id"]: each for each in sets for run in each["runs"]}
     cards = [{run.sha256[:ID_LENGTH]: run for run in runs_of([curve])} for curve in curves]
     shown = [[set_of[card] for card in of if card in set_of] for of in cards]
