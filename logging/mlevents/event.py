@@ -50,8 +50,7 @@ class Finding:
     """Result of a check: an `error` breaks a rule, a `warning` is doubtful but allowed, a `note` only informs.
 
     `rule` is a fixed short id such as "target-reached"; `line` is the line number in the file, from 1; `path` names the
-    file, or is None if the finding concerns no single file.
-    """
+    file, or is None if the finding concerns no single file."""
 
     level: Level
     rule: str
@@ -163,8 +162,7 @@ class LogReader:
     def usual(self, number: int, raw: bytes) -> Event | None:
         """Return the event of a line in the usual form; None if `events` has to parse the line.
 
-        This fast path reads nearly every line of a log, several times faster than `events`.
-        """
+        This fast path reads nearly every line of a log, several times faster than `events`."""
         if not raw.startswith(_USUAL) or raw.find(MARK_BYTES, 1) > 0:
             return None
         # Lists may nest deeply; a count of '":' misses the other names.

@@ -27,8 +27,7 @@ LOADS: Final = {
 def shares(blocks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the load over `blocks`, values of the event `machine_load`, as shares by the text that reports them.
 
-    A counter that a block lacks is unknown, and so are its shares.
-    """
+    A counter that a block lacks is unknown, and so are its shares."""
     total: dict[str, float] = {}
     for name in set[str]().union(*blocks):
         values = [value for block in blocks if is_number(value := block.get(name))]

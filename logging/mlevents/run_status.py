@@ -21,8 +21,7 @@ def reached(summary: RunSummary, ruleset: str | None = None) -> bool:
     """Return True if a run has a time, ended in success and its last evaluation met its target.
 
     A run on the benchmark's own data must also meet the benchmark's target. False if no rules are known for the
-    benchmark, since the direction of its metric is then unknown.
-    """
+    benchmark, since the direction of its metric is then unknown."""
     return failure(summary, ruleset) is None
 
 

@@ -155,8 +155,7 @@ def _block_minutes(record: RunRecord) -> float | None:
     and end; a block that is open at run_stop ends there.
 
     None without blocks, if the log lacks the start or stop of one, so that training is outside of blocks, and for a
-    resumed run, whose blocks include the interruption.
-    """
+    resumed run, whose blocks include the interruption."""
     if record.stopped is None or record.first(keys.BLOCK_START) is None or record.first(keys.RESUMED) is not None:
         return None
     total, since, training, evaluating = 0.0, 0.0, False, False

@@ -113,8 +113,7 @@ def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None 
 
     One submitter's summaries are in memory at a time, and of each other log a few kilobytes. `published`: scores to
     compare with. `ruleset`: default: that of the round's folder, else each benchmark's own. Raises UsageError if the
-    folder has no submitter with results.
-    """
+    folder has no submitter with results."""
     root = Path(os.path.abspath(root))
     folders = sorted(path.parent for path in root.glob("*/results") if path.is_dir())
     if not folders or not any(result_files(folder / "results") for folder in folders):

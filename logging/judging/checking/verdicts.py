@@ -67,8 +67,7 @@ def config_findings(log: RunSummary) -> list[Finding]:
     """Return the finding that the config stored with a log of `timedrun run` is not the one whose digest it logs.
 
     A missing config is an error if the log is in a package or with other configs, which were written with it. A log
-    that was copied alone cannot be verified: a warning.
-    """
+    that was copied alone cannot be verified: a warning."""
     run = recorded_run_of(log.path)
     missing = not run.config.is_file()
     why = "" if not log.events or (missing and log.config_digest is None) else run.problem(log)

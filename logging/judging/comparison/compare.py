@@ -50,8 +50,7 @@ def compare_sets(
     account, by the expected times to a success. `allow`: kinds of `ALLOWABLE` that may differ; the result lists the
     differences. `attempts`: of each set, runs included that have no log or no partner; default: those of the runs.
     Raises NotComparable if the sets differ, a set holds copies of one log or no run that reached the target, or paired
-    runs were not interleaved. The message names every difference with its files.
-    """
+    runs were not interleaved. The message names every difference with its files."""
     differences = _allowed_differences(slow, fast, allow)
     sets, notes = (slow, fast), list[str]()
     failed = [_failures(name, runs, notes) for name, runs in zip(("first", "second"), sets, strict=True)]

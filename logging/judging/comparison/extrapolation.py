@@ -113,8 +113,7 @@ class Rates:
         """Return the extrapolated time to train of a run, whose schedule was `ratio` times as long as its config's. It
         may have ended before the profiled one, at its target or because that one may last longer than its schedule.
 
-        Raises UsageError if the log lacks its steps, or if its global batch is another.
-        """
+        Raises UsageError if the log lacks its steps, or if its global batch is another."""
         if self.global_batch not in (None, run.global_batch_size):
             raise UsageError(f"{run.path} has a global batch of {run.global_batch_size}, {self.file} another one.")
         if (steps := optimizer_steps(run, rules)) is None:

@@ -84,8 +84,7 @@ def error_at(points: Points, minutes: float) -> float:
       for a factor of 2;
     * the difference from a parabola that leaves out the first or the last of four points.
 
-    ``tests/judging/comparison/test_interpolation.py`` holds it against power laws, saturating and log-linear curves.
-    """
+    ``tests/judging/comparison/test_interpolation.py`` holds it against power laws, saturating and log-linear curves."""
     place = bisect_left([time for time, _ in points], minutes)
     if place in (0, len(points)) or points[place][0] == minutes:
         return 0.0

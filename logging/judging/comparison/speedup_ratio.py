@@ -56,8 +56,7 @@ class Ratio(Interval):
     `attempts` are the expected times to a success of the sets, of all of their runs, and `expected` is their ratio; if
     a run missed the target, the other numbers are of those that reached it, of pairs where both did.
     `divisions` are those of the sets, if both name one; MLPerf forbids comparing results of two. `budget_caveat` says
-    that the slow set has one training budget; `notes` hold further caveats.
-    """
+    that the slow set has one training budget; `notes` hold further caveats."""
 
     ratio_of_medians: float
     runs_slow: int

@@ -151,8 +151,7 @@ def with_energy(curves: Sequence[Curve]) -> list[Curve]:
 def direction(runs: Iterable[RunSummary]) -> float:
     """Return 1 if a higher quality is better by the rules of the runs' benchmark, and -1 if a lower one is.
 
-    Raises UsageError if there are no runs, or if they are of several benchmarks, or of one without rules.
-    """
+    Raises UsageError if there are no runs, or if they are of several benchmarks, or of one without rules."""
     listed = list(runs)
     if not listed:
         raise UsageError("no run has a time above 0 and a quality, so there is no curve.")

@@ -70,8 +70,7 @@ def failures(
 class FileWriter:
     """A new file, hashed while it is written and renamed to `path` when it is complete.
 
-    As a context manager it is completed at the end and discarded on an error.
-    """
+    As a context manager it is completed at the end and discarded on an error."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -60,8 +60,7 @@ def unpacked(paths: Sequence[Path], *, below: bool = True) -> Iterator[Unpacked]
     without one whose files are next to it already.
 
     Raises UsageError for an archive that cannot be read, is no regular file or has unsafe or sparse members or links,
-    and if all together have more than `LARGEST` bytes or `MOST_MEMBERS` members.
-    """
+    and if all together have more than `LARGEST` bytes or `MOST_MEMBERS` members."""
     given = [path for path in paths if path.is_file() and _is_tar(path)]
     found = [file for path in paths if below and path.is_dir() for file in sorted(path.rglob(PATTERN))]
     contents: dict[Path, Path] = {}

@@ -82,8 +82,7 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality", confidence: float
         sets: runs by their name in the legend; at most 7 sets, all of one benchmark.
         out: .png, .svg or .pdf.
         what: one of `WHAT`; only the quality has the panel of times to train.
-        confidence: of each speed-up's interval; default: so that all hold at once with 95 % (Bonferroni).
-    """
+        confidence: of each speed-up's interval; default: so that all hold at once with 95 % (Bonferroni)."""
     records = [record for runs in sets.values() for record in runs]
     benchmark = _one_benchmark(sets, records)
     minutes = {name: [_curve(run, what) for run in runs] for name, runs in sets.items()}

@@ -33,8 +33,7 @@ def ledger_findings(summaries: Sequence[RunSummary]) -> list[Finding]:
     Errors: a broken chain, a log other than the one its run closed. Warnings: announced runs that are missing (unless
     the set is the median window) or were not closed, logs that were not announced, a torn line, a package without the
     ledger. Otherwise a note.
-    Empty for logs that neither appear in a ledger nor name one.
-    """
+    Empty for logs that neither appear in a ledger nor name one."""
     path = find_ledger(summaries[0].path.parent) if summaries else None
     if path is not None:
         return list(_compare(summaries, path, ledger.parse(path.read_bytes())))

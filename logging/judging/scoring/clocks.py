@@ -18,8 +18,7 @@ class Clocks:
     """Speedrun times in minutes and optimizer steps of a set's runs, in the order of the runs, and their means.
 
     None for a run that was left out or whose log lacks the value; a mean is None unless all runs that count have the
-    value. `steps_counted` is False if a number of steps was computed from epochs or samples and the global batch.
-    """
+    value. `steps_counted` is False if a number of steps was computed from epochs or samples and the global batch."""
 
     speedrun_runs: list[float | None]
     speedrun_minutes: float | None

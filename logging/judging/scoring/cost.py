@@ -50,8 +50,7 @@ def prices_of(given: Sequence[float | str | None], file: str | None) -> list[Pri
 class Cost:
     """Cost in US dollars of a time to train alone, without preparation, initialization, storage and failed runs.
 
-    `usd` is None, with the `reason`, if there is no time or no price. `date` and `source` are those of a list price.
-    """
+    `usd` is None, with the `reason`, if there is no time or no price. `date` and `source` are those of a list price."""
 
     usd: float | None
     usd_per_hour: float | None = None

@@ -28,8 +28,7 @@ class RunParts:
 
     Training is the time to train without start-up, from run_start to the first epoch or block, and without evaluation,
     from each eval_start to its eval_stop. An evaluation that the log does not mark counts as training
-    (`evaluation_marked` is False if there is none marked), and so do checkpoints and a slow first epoch.
-    """
+    (`evaluation_marked` is False if there is none marked), and so do checkpoints and a slow first epoch."""
 
     minutes: float
     training_minutes: float
@@ -46,8 +45,7 @@ class TimeParts:
     The means of time, of samples and of training time are of one kind over the same runs: arithmetic over those that a
     score averages, or geometric. `samples_per_second` are of training alone, without evaluation and start-up, and
     `training_share`, 0..1, is its part of the time to train. `unit` is that of `samples`, if these could not be
-    computed from the logs' epochs or steps.
-    """
+    computed from the logs' epochs or steps."""
 
     minutes: float
     samples: float
@@ -64,8 +62,7 @@ class Decomposition:
         ratio = samples * samples_per_second * evaluation_and_startup
 
     `samples` is the first set's samples / the second's, `samples_per_second` the second's / the first's, and
-    `evaluation_and_startup` the second's training share / the first's; above 1 if it makes the second set faster.
-    """
+    `evaluation_and_startup` the second's training share / the first's; above 1 if it makes the second set faster."""
 
     first: TimeParts
     second: TimeParts

@@ -112,8 +112,7 @@ def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[
     """Return the differences of two runs in hardware, versions and origin, as {group: {name: [old, new]}}.
 
     Only what both sides recorded is compared. The origin has commit, dirty, difference, image_digest, ranks, data and
-    threads, of which the old ones are None if they were not recorded.
-    """
+    threads, of which the old ones are None if they were not recorded."""
     first, second = (read_object(run.system) for run in (old, new))
     both = [key for key in first if key not in DESCRIBES_SOFTWARE | NAMES_THE_SYSTEM and first[key] and second.get(key)]
     both = [key for key in both if _number(first[key]) != _number(second[key])]

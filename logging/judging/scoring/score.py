@@ -54,8 +54,7 @@ class SetTimes:
     that did not end in success at its target.
 
     Statistics are over the successful runs, of the `window` only if there is one, and None if there are too few; they
-    and the score, but not `runs`, are multiplied by `scaling_factor`.
-    """
+    and the score, but not `runs`, are multiplied by `scaling_factor`."""
 
     runs: list[float | None]
     score_minutes: float | None
@@ -166,8 +165,7 @@ def score(
             of the benchmark and of the date of each set's first log.
         show_progress: write the progress of many sets to a terminal.
         price: per hour, for the cost of each score; default: no cost.
-        tested_target: quality that each set's mean is tested to reach; default: no test.
-    """
+        tested_target: quality that each set's mean is tested to reach; default: no test."""
     if ruleset is not None:
         rules_named(ruleset)
     scores: list[Score] = []
@@ -231,8 +229,7 @@ def score_set(
     benchmark's exact number of runs; a demonstration (data other than the benchmark's own) needs enough runs to leave
     one to average, and is labelled. `windows`: if there are more runs than a submission has, score the window of
     consecutive runs with the median score. `tested_target`: quality that the mean of runs of one length is tested to
-    reach.
-    """
+    reach."""
     submitter, system, benchmark = name
     runs = _runs(summaries, benchmark, ruleset, windows)
     rules, ruleset, notes = runs.rules, runs.ruleset, list[str]()
@@ -393,8 +390,7 @@ def _scaling(folder: Path, division: str, converged: Convergence | None, notes: 
     """Return the factor of scaling.json in `folder` for a closed score, None for a score that is not scaled.
 
     MLCommons' summarizer scales by the same file, which its package checker writes; it scales open scores too, which no
-    rule allows. Raises ValueError if the file holds no factor, or one below 1.
-    """
+    rule allows. Raises ValueError if the file holds no factor, or one below 1."""
     given, fault = scaling_factor(folder), scaling_fault(folder, division, converged)
     if given is not None and division == keys.CLOSED:
         if fault and fault[0] == "error":

@@ -33,8 +33,7 @@ class Convergence:
     """Convergence of a set against the reference, in the benchmark's unit.
 
     `outcome` is "scaled" for a mean between the point's minimum and its mean: the rules then multiply the score by
-    `factor`. It is "missing point" for a batch size above all points, or below all and faster than the smallest.
-    """
+    `factor`. It is "missing point" for a batch size above all points, or below all and faster than the smallest."""
 
     batch_size: int
     mean: float  # olympic
@@ -81,8 +80,7 @@ def convergence(runs: Sequence[RunSummary], rules: Ruleset) -> Convergence | Non
     """Compare a set with the reference; None if the rules do not judge it.
 
     They judge a whole set of the benchmark's own data, of which no more runs failed than a score may drop, with one
-    batch size, in a round with points.
-    """
+    batch size, in a round with points."""
     benchmark = rules.benchmarks.get(runs[0].benchmark or "") if runs else None
     if benchmark is None or len(runs) != benchmark.runs or not all_points(rules.name, benchmark.name):
         return None
@@ -143,8 +141,7 @@ def scaling_factor(folder: Path) -> float | None:
     """Return the factor of scaling.json in `folder`, None if there is no such file.
 
     MLCommons' package checker writes it for closed results that converge faster than the reference. Raises ValueError
-    if the file holds no factor above 0.
-    """
+    if the file holds no factor above 0."""
     file = folder / SCALING
     if not file.is_file():
         return None
@@ -181,8 +178,7 @@ def differing_settings(runs: Sequence[RunSummary], point: ConvergencePoint | Non
     """Return the logged hyper-parameters of a set faster than the reference that differ from those of `point`, as text.
 
     A number between those of the two points of an interpolated one does not differ. Submitters write an optimizer's
-    name before a key (lars_opt_momentum for opt_momentum).
-    """
+    name before a key (lars_opt_momentum for opt_momentum)."""
     logged = next((run.hyperparameters for run in runs if run.hyperparameters), {})
     of_points = point.hyperparameters if point else ()
     differing = []

@@ -34,8 +34,7 @@ def candidate_pairs(logs: Sequence[RunSummary]) -> list[tuple[RunSummary, RunSum
     The time is nearly linear in the number of logs: only logs that share an event, the moment of an evaluation or rare
     quality values are paired. Two sets with `n` elements in common share one of the rarest `size - n + 1` of each
     (prefix filtering; Chaudhuri et al., "A Primitive Operator for Similarity Joins in Data Cleaning", 2006).
-    Of more than `MOST_HOLDERS` logs that share a part, not all pairs are returned.
-    """
+    Of more than `MOST_HOLDERS` logs that share a part, not all pairs are returned."""
     points = [{(point.progress, point.value) for point in log.quality} for log in logs]
     least = [max(ALIKE_EVALUATIONS, math.ceil(MOSTLY * len({value for _, value in point}))) for point in points]
     count = Counter(chain.from_iterable(points))
@@ -111,8 +110,7 @@ def _alike(first: RunSummary, second: RunSummary) -> tuple[list[float], int, int
     alike in progress and value, and of how many.
 
     A value counts once, since a metric may plateau. A time counts without its value as well, but not in whole seconds,
-    which is the resolution of some logs.
-    """
+    which is the resolution of some logs."""
     points = [{(point.progress, point.value): point.minutes for point in run.quality} for run in (first, second)]
     both = points[0].keys() & points[1].keys()
     values = len({value for _, value in both})

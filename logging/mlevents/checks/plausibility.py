@@ -94,8 +94,7 @@ def schedule(run: CheckedRun) -> Iterator[Finding]:
 def throughput(run: CheckedRun) -> Iterator[Finding]:
     """Report a run that trained faster by the clock than by its logged throughput: times may be scaled or cut.
 
-    The throughput of an open run may change as it trains (smaller images first), so its highest one is compared.
-    """
+    The throughput of an open run may change as it trains (smaller images first), so its highest one is compared."""
     rules, stopped, minutes = run.benchmark, run.record.stopped, run.record.minutes
     if rules is None or stopped is None or run.record.is_demonstration or run.record.status != keys.SUCCESS:
         return

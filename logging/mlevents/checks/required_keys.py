@@ -25,8 +25,7 @@ def required_of(record: RunRecord, rules: Ruleset) -> tuple[RequiredKey, ...]:
 def check_required(run: CheckedRun) -> list[Finding]:
     """Return findings about missing, repeated, empty or rejected values of the required keys, and about their metadata.
 
-    A note reports where today's rule file of MLCommons' checker fails this log because of a known upstream defect.
-    """
+    A note reports where today's rule file of MLCommons' checker fails this log because of a known upstream defect."""
     findings = [finding for required in required_of(run.record, run.rules) for finding in _check(run, required)]
     return [*findings, *_defects(run)]
 

@@ -45,8 +45,7 @@ def dropped_runs(summaries: Sequence[RunSummary], rules: Ruleset) -> dict[RunSum
     """Return the runs of a set that did not reach the target, with the reason, if a score may drop them.
 
     "A single non-converging run may be treated as the slowest run and dropped" (training_rules.adoc, "Benchmark
-    Results"); more for benchmarks of which more runs are dropped. Empty for a demonstration or if too many failed.
-    """
+    Results"); more for benchmarks of which more runs are dropped. Empty for a demonstration or if too many failed."""
     benchmarks = in_force(rules, own_rules_of(summaries)).benchmarks
     benchmark = next(filter(None, (benchmarks.get(run.benchmark or "") for run in summaries)), None)
     if benchmark is None or any(run.is_demonstration for run in summaries):

@@ -62,8 +62,7 @@ def event_types(run: CheckedRun) -> Iterator[Finding]:
     """Report events that are typed as starts or stops where MLCommons' logging library gives their key another type.
 
     An error is only a value that becomes an interval. Published logs have points in time as starts and stops, starts as
-    stops, stops as starts, and caches cleared as intervals.
-    """
+    stops, stops as starts, and caches cleared as intervals."""
     wrong = [event for event in run.record.events if event.event_type in INTERVALS - {_usual_type(event)}]
     for is_error in (False, True):
         if events := [event for event in wrong if (event.key in POINTS - {keys.CACHE_CLEAR}) == is_error]:
@@ -149,8 +148,7 @@ def _lengths(run: CheckedRun, blocks: list[Event]) -> bool:
 def pairs(run: CheckedRun) -> Iterator[Finding]:
     """Report starts without their stop, and stops without their start.
 
-    An error is only a last evaluation without eval_stop, unless the benchmark's reference ends so.
-    """
+    An error is only a last evaluation without eval_stop, unless the benchmark's reference ends so."""
     last = run.record.last(keys.EVAL_START)
     may_stay_open = run.benchmark is not None and run.benchmark.ends_in_evaluation
     for start_key, stop_key in PAIRS.items():

@@ -108,8 +108,7 @@ def _trained_blocks(run: CheckedRun) -> list[_Block]:
     """Return the finished blocks and epochs of the timed region.
 
     Some logs give a stop the progress of its start: then the next start has it, and the last block is taken to be as
-    long as the one before.
-    """
+    long as the one before."""
     name = run.benchmark.progress if run.benchmark else keys.EPOCH_NUM
     start: tuple[float, float] | None = None
     blocks: list[_Block] = []
@@ -209,8 +208,7 @@ def initialization(run: CheckedRun) -> Iterator[Finding]:
     """Report initialization beyond the limit of the division, and untimed gaps after it.
 
     MLCommons' checker holds init_stop to the limit. The rules are stricter: the clock starts at the latest when the
-    limit is exceeded (training_rules.adoc, "Run Results"), so a run_start beyond it leaves time out.
-    """
+    limit is exceeded (training_rules.adoc, "Run Results"), so a run_start beyond it leaves time out."""
     limit, minutes = run.rules.init_minutes.get(run.record.division or ""), run.record.init_minutes
     stop, start, init = run.record.last(keys.INIT_STOP), run.record.started, run.record.first(keys.INIT_START)
     allowed = f"the {run.record.division} division allows less than {limit:g}" if limit is not None else ""

@@ -33,8 +33,7 @@ class Answer:
 
     `exit` is the requested exit status, `log` the tool's log as (level, message), `printed` its stdout, `errors` the
     last line of its stderr, `raised` the last line of its traceback, `missing` whether that was a failed import or
-    memory, `scored` the benchmarks that have a score.
-    """
+    memory, `scored` the benchmarks that have a score."""
 
     unanswered: str | None = None
     exit: object = 0
@@ -72,8 +71,7 @@ class Workplace(contextlib.ExitStack):
     def run(self, jobs: Sequence[Job], source: Path | None = None) -> Iterator[Answer]:
         """Yield the answers to `jobs`, from one child process while it lives; the job that ends it has no result.
 
-        `source` holds a copy of mlperf_logging to use instead of the installed one.
-        """
+        `source` holds a copy of mlperf_logging to use instead of the installed one."""
         request = self.root / "jobs.json"
         calls = [{"tool": job.tool, "arguments": job.arguments} for job in jobs]
         request.write_text(json.dumps({"source": None if source is None else str(source), "jobs": calls}), "utf-8")

@@ -144,8 +144,7 @@ def check_throughput(
     """Yield findings about runs that trained faster than the accelerators of `description` could.
 
     The operations of the reference's model are a lower bound of a closed run; an open run may have a smaller model, so
-    the finding on it is a warning. Accelerators of unknown peak and benchmarks of unknown operations are skipped.
-    """
+    the finding on it is a warning. Accelerators of unknown peak and benchmarks of unknown operations are skipped."""
     model = description.text("accelerator_model_name") or ""
     peaks = [PEAK_TFLOPS[word] for word in re.findall(r"[a-z0-9]+", model.lower()) if word in PEAK_TFLOPS]
     counts = [count_of(description.values.get(key)) for key in ("number_of_nodes", "accelerators_per_node")]

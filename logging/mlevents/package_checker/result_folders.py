@@ -109,8 +109,7 @@ def check_power_folder(listing: Listing, place: str, results: Sequence[str]) -> 
     """Yield findings unless every result has a folder, with the same number of files, numbered from 0.
 
     power_measurement.adoc and submission_rules.adoc, "Training"; power_checker.py of mlperf-logging. `place`: the
-    folder of the results, relative to the submission. `results`: names of the result files without suffix.
-    """
+    folder of the results, relative to the submission. `results`: names of the result files without suffix."""
     power = f"{place}/{POWER}"
     folders = {entry.name: entry.place for entry in listing.folders(power)}
     counts: dict[str, tuple[int, int]] = {}
@@ -164,8 +163,7 @@ def check_parameters(listing: Listing, place: str, division: str | None = None) 
     """Yield findings about a package_checker_params: what it disables, and lines without effect.
 
     At the top only MLCommons' verification scripts read it, as command line options. In results/ the package checker
-    compares raw lines, newline included, so that only a last line without one takes effect.
-    """
+    compares raw lines, newline included, so that only a last line without one takes effect."""
     entry = listing.entries[place]
     try:
         with open(listing.root / place, "rb") as file:

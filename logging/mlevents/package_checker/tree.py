@@ -45,8 +45,7 @@ def submission_folders(path: Path) -> list[Path]:
     """Return the submission folders at `path` or up to three levels below it, sorted; links below `path` are not
     followed.
 
-    A submission folder holds results/, and systems/ or benchmarks/<benchmark>/implementations/.
-    """
+    A submission folder holds results/, and systems/ or benchmarks/<benchmark>/implementations/."""
     paths: list[Path] = []
     waiting = [(path, 0)]
     while waiting:
@@ -260,8 +259,7 @@ def check_source(listing: Listing, systems: Mapping[str, Iterable[str]]) -> Iter
     Missing code is an error: "A submission must contain [...] Code that implements the benchmarks"
     (submission_rules.adoc, "Submission content"; no tool checks it). The layout of
     benchmarks/<benchmark>/implementations has rules too, but published packages differ, so violations are warnings.
-    `systems`: by benchmark, the systems that have results of it.
-    """
+    `systems`: by benchmark, the systems that have results of it."""
     for benchmark, of_benchmark in systems.items():
         place = f"benchmarks/{benchmark}"
         entries = listing.files_below(place)

@@ -45,8 +45,7 @@ def benchmark_rules(
         metric: of the evaluations, such as "top-1 accuracy".
         direction: the side of `target` on which the metric's good values are.
         unit: of evaluations and of the length of a run.
-        runs: number of runs in a set.
-    """
+        runs: number of runs in a set."""
     return parse(name, dict(zip(FIELDS, (dataset, metric, target, direction, unit, runs), strict=True)))
 
 

@@ -63,8 +63,7 @@ class BenchmarkRules:
     """Rules of one benchmark in one round.
 
     `parts` is set if the quality has several numbers (box and mask precision; FID and CLIP). `metric`, `target` and
-    `direction` are then those of the first part, which represents the run wherever one number is shown.
-    """
+    `direction` are then those of the first part, which represents the run wherever one number is shown."""
 
     name: str
     dataset: str  # value of this project's key "dataset" for the benchmark's own data
@@ -102,8 +101,7 @@ class BenchmarkRules:
     def reached(self, quality: float | Mapping[str, float], target: float | None = None) -> bool:
         """Return True if `quality` reaches `target` (default: the benchmark's own).
 
-        A mapping must reach the target of every part. A number is compared with the first part's target alone.
-        """
+        A mapping must reach the target of every part. A number is compared with the first part's target alone."""
         if isinstance(quality, Mapping):
             return bool(self.parts) and all(
                 name in quality and part.reached(quality[name]) for name, part in self.parts.items()
@@ -175,8 +173,7 @@ class Ruleset:
     ) -> tuple[RequiredKey, ...]:
         """Return what a log of `benchmark` and `division` must hold; a benchmark's rule replaces the general one.
 
-        Anything but "closed" is treated as open; an unknown benchmark adds nothing.
-        """
+        Anything but "closed" is treated as open; an unknown benchmark adds nothing."""
         rules = self.benchmarks.get(benchmark or "")
         if division != keys.CLOSED:
             return replaced(self.required, *(rules.open_keys if rules else ()))
@@ -209,8 +206,7 @@ def next_round(
         dropped: names of the benchmarks that end.
         benchmarks: benchmarks that are new or changed.
         listed: allowed values of submission_benchmark, by default the round's benchmarks.
-        changed: other fields of Ruleset.
-    """
+        changed: other fields of Ruleset."""
     own = {key: rules for key, rules in before.benchmarks.items() if key not in set(dropped)}
     own |= {rules.name: rules for rules in benchmarks}
     names = named(keys.SUBMISSION_BENCHMARK, *(own if listed is None else listed))

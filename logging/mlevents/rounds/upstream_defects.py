@@ -91,8 +91,7 @@ def open_lora_unlisted(name: str, listed: tuple[str, ...]) -> UpstreamDefect:
 def open_8b_unpassable(name: str, progress: str = keys.SAMPLES_COUNT) -> UpstreamDefect:
     """Return the defect of an open rule for accuracies that was kept for a log perplexity with target 3.3.
 
-    A rule file whose `progress` is epochs has that error, too, so the repair of both is one.
-    """
+    A rule file whose `progress` is epochs has that error, too, so the repair of both is one."""
     text, by = "v['value'] < 1.0", "v['value'] > 0.0"
     if progress == keys.EPOCH_NUM:
         next_check = '"\n    ATLEAST_ONE_CHECK: "'

@@ -94,8 +94,7 @@ class RunLog:
         FileNotFoundError: its folder does not exist.
         OSError: no disk space for a log; no file is left.
         ResultFileGone: on events of the clock, of blocks and of evaluations, if the file is no longer there; only
-            `close` then still writes run_stop, for whoever moved the file.
-    """
+            `close` then still writes run_stop, for whoever moved the file."""
 
     def __init__(
         self, path: Path | None, *, clock: Callable[[], float] = time.time, durable: bool = True, started: bool = False
@@ -143,8 +142,7 @@ class RunLog:
         """Open the log of an interrupted run to continue after its first `size` bytes, as `mark` returned them.
 
         The log may end anywhere, in the middle of a line too; it is copied to the folder `keep_in` and rolled back
-        first. Raises as `roll_back` does.
-        """
+        first. Raises as `roll_back` does."""
         log = cls(None, clock=clock, started=True)
         log.rollback, prefix = roll_back(path, size=size, sha256=sha256, keep_in=keep_in, now=clock())
         log.path, log._place = path, os.path.abspath(path)
@@ -357,8 +355,7 @@ def roll_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) 
 
     Both files are on disk when this returns. `sha256`: digest of the first `size` bytes when the checkpoint was saved.
     `now`: seconds since 1970. Raises NotResumable if the first bytes differ, they hold no run_start, or the run
-    succeeded; the log is unchanged. Raises OSError if the log cannot be read, copied or truncated; it is unchanged.
-    """
+    succeeded; the log is unchanged. Raises OSError if the log cannot be read, copied or truncated; it is unchanged."""
     data, record = path.read_bytes(), read(path)
     if record.status == keys.SUCCESS:
         raise NotResumable(f"{path}: the run reached its target, so it cannot be resumed; nothing was changed")

@@ -65,8 +65,7 @@ class Protocol:
         Args:
             first: number of its first epoch, counted from 1.
             count: its planned length in epochs.
-            at: training before it; logged where the rules count no epochs.
-        """
+            at: training before it; logged where the rules count no epochs."""
         self.start(keys.BLOCK_START, **self._span(first, count, at))
         self._first = first
 

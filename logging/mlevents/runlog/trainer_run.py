@@ -75,8 +75,7 @@ class MLPerfRun:
     Attributes:
         target: the quality to reach.
         reached: the target was reached; run_stop is logged.
-        ended: the log has its run_stop.
-    """
+        ended: the log has its run_stop."""
 
     def __init__(
         self,
@@ -147,8 +146,7 @@ class MLPerfRun:
                 `steps=`. Not needed again after `evaluating`.
 
         A value that the metric cannot have, such as percent of a fraction, is a warning and does not reach the target.
-        Raises TrainingLoopError for another unit, or no progress since the evaluation before.
-        """
+        Raises TrainingLoopError for another unit, or no progress since the evaluation before."""
         if self.ended:
             return self.reached
         if not self._protocol.is_open(keys.EVAL_START):
@@ -295,8 +293,7 @@ def mlperf_run(benchmark: str, *, round: str, out: str | os.PathLike[str], **set
 
     Raises:
         UsageError: unknown round, benchmark or setting; settings that are missing or that the round does not allow.
-        FileExistsError, FileNotFoundError: `out` exists, or its folder does not.
-    """
+        FileExistsError, FileNotFoundError: `out` exists, or its folder does not."""
     return MLPerfRun(benchmark, _round_named(round), Path(out) if _rank() == 0 else None, settings)
 
 

@@ -27,8 +27,7 @@ def as_page(sets: Sequence[dict[str, Any]], title: str, sweeps: Sequence[dict[st
     """Return the page of `sets`, as `explored_sets` returns them, and of the answers of `sweeps`, as `questions` does.
 
     Texts of logs are data of the script, which writes them as text only. The page's policy allows these two scripts, by
-    their hashes, and no connection. Raises ExplorerError if vl-convert-python is missing, which has Vega.
-    """
+    their hashes, and no connection. Raises ExplorerError if vl-convert-python is missing, which has Vega."""
     try:
         import vl_convert
     except ImportError:
