@@ -10,8 +10,7 @@ from mlevents.record import RunRecord
 DISTURBING: Final = 0.05
 """Share above which a load disturbs a run: the spread that MLCommons states for results other than imaging (results
 page of MLPerf Training v2.1, "Metric"). Each share bounds the part of its time that a run may have lost by it."""
-SHORTEST: Final = 0.5
-"""Seconds below which there is no share: the kernel counts in hundredths."""
+SHORTEST: Final = 0.5  # seconds below which there is no share: the kernel counts in hundredths
 IMPLAUSIBLE_JOULES: Final = 1e18  # of a power station in 30 years; sums of fewer are finite
 LOADS: Final = {
     "other processes used {:.0%} of the machine's CPU time": ("others_seconds", "capacity_seconds"),

@@ -23,8 +23,7 @@ class Budget:
     """Time, money or energy that a run may take."""
 
     amount: float
-    unit: str
-    """Key of MINUTES or JOULES, or usd."""
+    unit: str  # key of MINUTES or JOULES, or usd
 
     @classmethod
     def parse(cls, text: str) -> Budget:
@@ -72,15 +71,12 @@ class Answer:
     """Difference from the baseline's quality at the budget, over the seeds of both, positive if better."""
     at_most: float | None = None
     """Minutes of the shortest run, if all seeds have the quality by its end and some have it before."""
-    why: str = ""
-    """Reason for no answer."""
+    why: str = ""  # reason for no answer
     usd: float | None = None
     joules: float | None = None
     """Energy until the quality, or of the budget; geometric mean over the seeds. None: not measured."""
-    energy: str = ""
-    """Measured part of the system."""
-    extrapolated: bool = False
-    """True if the times are of a profile of other hardware."""
+    energy: str = ""  # measured part of the system
+    extrapolated: bool = False  # True if the times are of a profile of other hardware
 
 
 def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:

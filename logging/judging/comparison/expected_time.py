@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from judging.scoring.interval import Interval, bracketed
 
-UNSEEN: Final = 2.0
-"""Where no run missed, a miss is taken to last this many times as long as the longest run."""
+UNSEEN: Final = 2.0  # where no run missed, a miss is taken to last this many times as long as the longest run
 DRAWS: Final = 50_000
 
 

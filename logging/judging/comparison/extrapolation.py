@@ -49,8 +49,7 @@ class Position:
     progress: float
     seconds_per_step: float
     waited_for_a_core: float = 0.0
-    parts: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of each part of a step."""
+    parts: Mapping[str, float] = field(default_factory=dict)  # seconds of each part of a step
 
 
 @dataclass(frozen=True)

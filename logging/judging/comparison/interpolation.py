@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 Point = tuple[float, float]
-Points = Sequence[Point]
-"""(minutes, quality), in the order of time."""
+Points = Sequence[Point]  # (minutes, quality), in the order of time
 
 STEPS: Final = 16
 """Times between two points at which a quality is looked for, of which the first is refined by `HALVINGS`."""

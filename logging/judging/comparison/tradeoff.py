@@ -23,8 +23,7 @@ from judging.scoring.power import shared_energy
 from mlevents.run_status import rules_of
 from mlevents.summary import RunSummary
 
-LEAST_SEEDS: Final = 3
-"""Seeds for an interval and a verdict."""
+LEAST_SEEDS: Final = 3  # seeds for an interval and a verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +32,14 @@ class Curve:
 
     label: str
     budgets: Mapping[float, Mapping[int, RunSummary]]
-    unit: str = "x"
-    """Before a budget in tables: "x" of a multiple, "" of a number."""
+    unit: str = "x"  # before a budget in tables: "x" of a multiple, "" of a number
     extrapolated: str = ""
     """Machine and file of the profile from which the times were extrapolated; "" if they were measured."""
-    hourly: Cost | None = None
-    """Price of an hour of the system."""
+    hourly: Cost | None = None  # price of an hour of the system
 
     joules: Mapping[Path, float] = field(default_factory=dict)
     """Energy of each run by its path; {} if it is not known of every run of every curve."""
-    energy: str = ""
-    """Measured part of the system, or the reason for no joules."""
+    energy: str = ""  # measured part of the system, or the reason for no joules
 
     def points(self, seed: int, sign: float, joules: bool = False) -> Points:
         """Return the points of one seed; a lower-is-better quality has `sign` -1. With `joules`, energy is in the place
@@ -75,16 +71,11 @@ class Gain:
     """Baseline's time / the point's at equal quality; 0 or infinite where the baseline was not measured."""
     reach: tuple[float, float] | None = None
     """Times of the baseline's shortest and longest runs / the point's: the speed-ups that can be measured."""
-    frontier: bool = False
-    """True if no other point is as good in less time."""
-    usd: float | None = None
-    """Cost of `minutes`, None without a price."""
-    joules: float | None = None
-    """Geometric mean of the energy, None if it is not known."""
-    unit: str = "x"
-    """Of its curve."""
-    extrapolated: bool = False
-    """True if the time was extrapolated from a profile of other hardware."""
+    frontier: bool = False  # True if no other point is as good in less time
+    usd: float | None = None  # cost of `minutes`, None without a price
+    joules: float | None = None  # geometric mean of the energy, None if it is not known
+    unit: str = "x"  # of its curve
+    extrapolated: bool = False  # True if the time was extrapolated from a profile of other hardware
     beyond: str = ""
     """Verdict where `quality_at_equal_time` gives none. If a seed is outside the baseline's times: "strictly better"
     than its shortest run, in time and quality, with each seed; "strictly worse" than its longest; "better" or "worse"
@@ -117,8 +108,7 @@ class Comparison:
     warnings: Sequence[str] = field(default=())
     extrapolated: str = ""
     hourly: Cost | None = None
-    energy: str = ""
-    """Measured part of the system, or the reason for no joules in the gains."""
+    energy: str = ""  # measured part of the system, or the reason for no joules in the gains
 
     @property
     def verdict(self) -> str:

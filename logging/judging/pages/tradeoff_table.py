@@ -18,8 +18,7 @@ EXTRAPOLATED = (
     "extrapolated, not measured: each run's own number of steps and evaluations at the seconds that a profile of its"
     " config found on another machine, without start-up; intervals are the seeds' and not the profile's"
 )
-LONGEST_LABEL = 60
-"""Characters of a label in a table."""
+LONGEST_LABEL = 60  # characters of a label in a table
 
 
 def captions(curves: Sequence[Comparison]) -> list[str]:

@@ -100,22 +100,18 @@ class RunLog:
         self, path: Path | None, *, clock: Callable[[], float] = time.time, durable: bool = True, started: bool = False
     ) -> None:
         self.path = path
-        self.clock = clock
-        """Source of event times, seconds since 1970."""
+        self.clock = clock  # source of event times, seconds since 1970
         self._durable = durable
         self._names: dict[str, str] = {}
         self._descriptor: int | None = None
         self._place = None if path is None else os.path.abspath(path)
-        self.started = started
-        """True if run_start was logged."""
-        self.stopped = False
-        """True if run_stop was logged; nothing can follow it."""
+        self.started = started  # True if run_start was logged
+        self.stopped = False  # True if run_stop was logged; nothing can follow it
         self._closed = False
         self._lock = threading.RLock()
         self._size = self._reserved = 0
         self._digest = hashlib.sha256()
-        self.rollback: Rollback | None = None
-        """What rolling back removed from a resumed log."""
+        self.rollback: Rollback | None = None  # what rolling back removed from a resumed log
         if path is None:
             return
         try:

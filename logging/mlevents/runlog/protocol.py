@@ -21,8 +21,7 @@ class Protocol:
     def __init__(self, log: RunLog, progress: str = keys.EPOCH_NUM) -> None:
         self.log, self.progress = log, progress
         self._open = {keys.RUN_START} if log.started else set[str]()
-        self._first = 1.0
-        """First epoch of the last block."""
+        self._first = 1.0  # first epoch of the last block
 
     def begin(self, settings: Mapping[str, Scalar], *, cleared: bool = False, reason: str = "") -> None:
         """Log whether the page cache was `cleared`, the start of the initialization, and `settings`."""

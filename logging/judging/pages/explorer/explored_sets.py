@@ -41,10 +41,8 @@ from mlevents.run_status import failure, rules_of
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 
-ID_LENGTH: Final = 12
-"""Hexadecimal digits of a card's permanent name."""
-FILES_A_PROCESS: Final = 100
-"""Logs that pay for the start of a process."""
+ID_LENGTH: Final = 12  # hexadecimal digits of a card's permanent name
+FILES_A_PROCESS: Final = 100  # logs that pay for the start of a process
 SAMPLES_OF: Final = {EPOCHS: keys.TRAIN_SAMPLES, STEPS: keys.GLOBAL_BATCH_SIZE}
 CITED: Final = {keys.RUN_START, keys.RUN_STOP, keys.SEED, keys.EVAL_ACCURACY, keys.METHOD, *SAMPLES_OF.values()}
 """Keys of the events that values are computed from."""

@@ -15,8 +15,7 @@ from judging.ground.result_files import json_text
 from judging.pages.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
 from mlevents.terminal_escape import printable
 
-PARTS: Final = ("selection", "plots", "cards", "page")
-"""Files of the page's script, in order."""
+PARTS: Final = ("selection", "plots", "cards", "page")  # files of the page's script, in order
 
 
 class ExplorerError(TimedrunError):

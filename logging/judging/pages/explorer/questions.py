@@ -14,8 +14,7 @@ from judging.pages.explorer.explored_sets import ID_LENGTH
 from judging.scoring.cost import Cost
 from mlevents.terminal_escape import printable
 
-STEPS: Final = 7
-"""Qualities, and budgets of each kind, between the ends of the baseline's curve."""
+STEPS: Final = 7  # qualities, and budgets of each kind, between the ends of the baseline's curve
 
 
 def questions(name: str, curves: Sequence[Curve], sets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
