@@ -120,6 +120,12 @@ def make_records() -> Callable[..., Records]:
 
 
 @pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The path of a log to be written."""
+    return tmp_path / "result_0.txt"
+
+
+@pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
     """write(records, name): a log file of these records."""
 

@@ -76,8 +76,7 @@ def assert_passed(path: Path, round_: str) -> None:
     assert mlcommons.check_log(path, f"{round_}.0").verdict == "pass"
 
 
-def test_composers_events_make_a_log_that_ends_at_the_target(adapters, tmp_path):
-    path = tmp_path / "result_0.txt"
+def test_composers_events_make_a_log_that_ends_at_the_target(adapters, path):
     run, interval = a_run(path, "bert", "2.1", keys.OPEN)
     stopped: list[int] = []
     metric = SimpleNamespace(compute=lambda: run.target * QUALITIES[number])
@@ -96,8 +95,7 @@ def test_composers_events_make_a_log_that_ends_at_the_target(adapters, tmp_path)
     assert_passed(path, "2.1")
 
 
-def test_torchtitans_trainer_ends_at_the_target_and_still_logs_its_losses(adapters, tmp_path):
-    path = tmp_path / "result_0.txt"
+def test_torchtitans_trainer_ends_at_the_target_and_still_logs_its_losses(adapters, path):
     run, interval = a_run(path, "llama31_8b", "6.1", keys.CLOSED, "adamw")
     with run:
         trainer = adapters["MLPerfTrainer"]({"target": run.target, "interval": interval}, run)

@@ -34,17 +34,11 @@ def at_most(seconds: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("use", "text"),
     [
-        (clean_line, "<b a=" + " " * MANY + "<"),
-        (clean_line, "<b a= " * MANY),
-        (clean_line, "(" + " " * MANY + "x"),
-        (clean_line, "(" + "&#32;" * MANY + "x"),
-        (clean_line, "(" + "( )" * MANY + "x"),
-        (clean_line, "(" + "," * MANY + "x"),
-        (clean_line, "(" * MANY + "x"),
-        (split_sentences, "." * MANY + "x"),
-        (split_sentences, '."' * MANY + "x"),
-        (split_sentences, "." + '"' * MANY + "x"),
-        (split_sentences, '. """" ' * MANY + "x"),
+        *((clean_line, "<b a=" + " " * MANY + "<"), (clean_line, "<b a= " * MANY)),
+        *((clean_line, "(" + " " * MANY + "x"), (clean_line, "(" + "&#32;" * MANY + "x")),
+        *((clean_line, "(" + "( )" * MANY + "x"), (clean_line, "(" + "," * MANY + "x")),
+        *((clean_line, "(" * MANY + "x"), (split_sentences, "." * MANY + "x"), (split_sentences, '."' * MANY + "x")),
+        *((split_sentences, "." + '"' * MANY + "x"), (split_sentences, '. """" ' * MANY + "x")),
     ],
     ids=lambda value: ascii(value)[:16] if isinstance(value, str) else value.__name__,
 )

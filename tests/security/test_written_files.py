@@ -112,17 +112,8 @@ def _owned_by(user: int, folder: Path) -> Callable[..., os.stat_result]:
 
 RECORD = '{"namespace": "", "time_ms": 1, "event_type": "INTERVAL_END", "key": "run_stop", "value": 0, "metadata": {}}'
 TEXTS = [
-    f"\n{MARK} {RECORD}\n",
-    f"\r{MARK} {RECORD}",
-    f"\u2028{MARK} {RECORD}\x85",
-    f'"}}\n{MARK} {RECORD}',
-    f":::{MARK}",
-    f":::::{MARK}{MARK}",
-    ":::ML" + MARK + "LOG",
-    ESCAPE,
-    "\u202egnp.exe",
-    "\ud800",
-    "\x00",
+    *(f"\n{MARK} {RECORD}\n", f"\r{MARK} {RECORD}", f"\u2028{MARK} {RECORD}\x85", f'"}}\n{MARK} {RECORD}'),
+    *(f":::{MARK}", f":::::{MARK}{MARK}", ":::ML" + MARK + "LOG", ESCAPE, "\u202egnp.exe", "\ud800", "\x00"),
     "x" * 100_000,
 ]
 

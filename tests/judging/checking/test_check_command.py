@@ -241,9 +241,7 @@ RESULTS = (
 def test_findings_that_differ_in_numbers_and_names_are_one_group():
     lines = summary_lines(RESULTS, ROOT, "rule")
     assert lines[lines.index("seed") :][:4] == [
-        "seed",
-        "  error: 3 logs of 2 submitters",
-        "    seed 1 is 'a'",
+        *("seed", "  error: 3 logs of 2 submitters", "    seed 1 is 'a'"),
         "    first in A/results/s/b/result_0.txt:7",
     ]
     assert lines.index("seed") < lines.index("pairs")  # errors first

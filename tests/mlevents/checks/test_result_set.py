@@ -339,11 +339,8 @@ def test_the_first_stretch_is_held_to_the_median_pace_of_the_later_ones():
 @pytest.mark.parametrize(
     "stretches, whole",
     [
-        ([(0.0, 1.0), (1.0, 1.0)], 2.0),
-        ([(1.0, 1.0), (0.0, 1.0)], 2.0),
-        ([(1.0, 2.0), (1.0, 1.0)], 0.0),
-        ([(1.0, math.inf), (1.0, 1.0)], 2.0),
-        ([(1.0, math.inf), (1.0, math.inf)], 2.0),
+        *(([(0.0, 1.0), (1.0, 1.0)], 2.0), ([(1.0, 1.0), (0.0, 1.0)], 2.0), ([(1.0, 2.0), (1.0, 1.0)], 0.0)),
+        *(([(1.0, math.inf), (1.0, 1.0)], 2.0), ([(1.0, math.inf), (1.0, math.inf)], 2.0)),
     ],
 )
 def test_what_makes_no_sense_has_no_share(stretches, whole):
