@@ -23,7 +23,7 @@ def event(time_ms: float, key: str, value: object = None, **metadata: object) ->
 
 def good_records(seed: int = 1, dataset: str | None = None, accuracies: tuple[float, ...] = (0.5, 0.76)) -> Records:
     """The records of a run of `len(accuracies)` epochs of one minute, evaluated after each."""
-    records: Records = []
+    records = []
     clock = START_MS + seed * 3_600_000
 
     def add(key: str, value: object = None, wait: int = 0, **metadata: object) -> None:

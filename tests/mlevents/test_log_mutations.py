@@ -1,7 +1,6 @@
 """Mutations of a good log: the strict checks refuse each of them, MLCommons' checker some; what failed never passes."""
 
 import random
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,7 +25,7 @@ def note(key: str, **metadata: object) -> Change:
     """Change the metadata of a record; None takes a field away."""
 
     def change(records: Records) -> None:
-        kept: dict[str, Any] = named(records, key)["metadata"] | metadata
+        kept = named(records, key)["metadata"] | metadata
         named(records, key)["metadata"] = {name: value for name, value in kept.items() if value is not None}
 
     return change
@@ -76,7 +75,7 @@ MUTATIONS: dict[str, tuple[Change, str, str]] = {  # what MLCommons' checker say
 
 
 def test_a_mutation_is_refused_by_its_rule_and_has_mlcommons_known_verdict(tmp_path):
-    changes: list[Change] = [*(change for change, _, _ in MUTATIONS.values()), lambda records: None]
+    changes = [*(change for change, _, _ in MUTATIONS.values()), lambda records: None]
     paths = []
     for number, change in enumerate(changes):
         change(records := good_log())

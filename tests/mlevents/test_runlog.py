@@ -275,7 +275,7 @@ def test_what_cannot_be_written_raises_with_the_key_and_leaves_the_file_untouche
 
 
 def test_a_value_that_holds_itself_is_refused():
-    value: list[Any] = []
+    value = []
     value.append(value)
     with pytest.raises(ValueError, match="nested"):
         RunLog(None).event("loop", value)

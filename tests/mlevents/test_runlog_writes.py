@@ -235,7 +235,7 @@ def test_a_log_that_outgrows_its_room_reserves_more(small_disk):
 
 
 def test_a_file_system_that_cannot_reserve_is_no_error(tmp_path, monkeypatch):
-    def unsupported(*arguments: int) -> int:
+    def unsupported(*arguments):
         ctypes.set_errno(errno.EOPNOTSUPP)
         return -1
 

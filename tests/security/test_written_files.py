@@ -84,7 +84,7 @@ def test_a_draft_that_another_writer_puts_there_meanwhile_is_not_taken_over(tmp_
 def test_a_cached_store_of_another_user_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def prepare(out: Path, settings: object, *, tuning: bool) -> None:
+    def prepare(out, settings, *, tuning):
         out.mkdir()
         (out / "manifest.json").write_text("{}")
 
