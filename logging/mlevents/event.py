@@ -200,12 +200,9 @@ class LogReader:
             yield from self._part(part)
 
     def _part(self, part: str) -> Iterator[Event]:
-        if part.count(MARK) > 1:
-            self._problem(
-                "one-record-a-line",
-                f"{part.count(MARK)} records on one line, of which MLCommons' tools read only the last; "
-                "log from one process, with one write per line",
-            )
+        if (count := part.count(MARK)) > 1:
+            message = f"{count} records on one line, of which MLCommons' tools read only the last; log from one process"
+            self._problem("one-record-a-line", f"{message}, with one write per line")
         position, lost = part.find(MARK), 0
         while position >= 0:
             event, end = self._record(part, position + len(MARK))
@@ -222,9 +219,7 @@ class LogReader:
         """Return the event of the record whose JSON begins at `start`, and the position after it."""
         if text[start : start + 1] != " ":
             self._problem("record-mark", f"{MARK} is not followed by a space, so MLCommons' tools skip this record")
-            position = start
-        else:
-            position = start + 1
+        position = start
         while text[position : position + 1].isspace():
             position += 1
         self._constants.clear()
@@ -280,11 +275,5 @@ class LogReader:
             message = f"metadata of {key} is {short(metadata)}, not an object; checkers abort at such a record"
             self._problem("record-metadata", message)
             metadata = {}
-        return Event(
-            line=self._line,
-            time_ms=float(time_ms),
-            event_type=event_type if isinstance(event_type, str) else "",
-            key=key,
-            value=fields.get("value"),
-            metadata=_of_rules(metadata),
-        )
+        kind = event_type if isinstance(event_type, str) else ""
+        return Event(self._line, float(time_ms), kind, key, fields.get("value"), _of_rules(metadata))

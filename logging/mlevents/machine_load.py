@@ -40,11 +40,8 @@ def shares(blocks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         total["runnable_seconds"] = waited + total["own_seconds"]
         # Others make threads wait only while they run; more threads than cores wait for each other.
         total["waited_for_others"] = min(waited, total.get("others_seconds", waited))
-    known = {
-        text: (part, whole)
-        for text, (part, whole) in LOADS.items()
-        if part in total and total.get(whole, 0) > (SHORTEST if whole.endswith("seconds") else 0)
-    }
+    least = {whole: SHORTEST if whole.endswith("seconds") else 0 for _, whole in LOADS.values()}
+    known = {text: of for text, of in LOADS.items() if of[0] in total and total.get(of[1], 0) > least[of[1]]}
     return {text: max(0.0, total[part] / total[whole]) for text, (part, whole) in known.items()}
 
 

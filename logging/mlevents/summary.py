@@ -247,10 +247,7 @@ def intervals(record: RunRecord, start_key: str, stop_key: str) -> list[Stretch]
             closed.append((start, event, evaluated))
             start = None
     units = _units([(start, stop) for start, stop, _ in closed])
-    return [
-        Stretch(start, amount, stop.time_ms - start.time_ms - evaluated, evaluated)
-        for (start, stop, evaluated), amount in zip(closed, units, strict=True)
-    ]
+    return [Stretch(a, of, b.time_ms - a.time_ms - out, out) for (a, b, out), of in zip(closed, units, strict=True)]
 
 
 def _units(pairs: Sequence[tuple[Event, Event]]) -> list[float]:

@@ -208,8 +208,5 @@ def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
 def _relative(result: CheckResult, root: Path) -> CheckResult:
     """Return a result whose paths, and those of its findings, are relative to `root`."""
     own = os.path.relpath(result.path, root)
-    findings = [
-        replace(finding, path=os.path.relpath(finding.path, root) if finding.path else own)
-        for finding in result.findings
-    ]
+    findings = [replace(f, path=os.path.relpath(f.path, root) if f.path else own) for f in result.findings]
     return replace(result, path=own, findings=findings)

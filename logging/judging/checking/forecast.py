@@ -51,10 +51,7 @@ class Forecast:
 
 
 def forecast(
-    benchmark: str,
-    batch_size: int | None,
-    rules: Ruleset | None = None,
-    given: Sequence[RunSummary] = (),
+    benchmark: str, batch_size: int | None, rules: Ruleset | None = None, given: Sequence[RunSummary] = ()
 ) -> Forecast:
     """Forecast sets that converge like the runs `given`, or by default like the reference. `batch_size`: default: that
     of `given`. `rules`: default: the newest round that has points of the benchmark. Raises UsageError: no points for

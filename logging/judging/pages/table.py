@@ -44,10 +44,8 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """True for each column that holds numbers only."""
-        return [
-            any(cells) and all(_NUMBER.fullmatch(cell) or cell in ("", "-") for cell in cells)
-            for cells in (column[bool(self.header) :] for column in self.columns)
-        ]
+        columns = (column[bool(self.header) :] for column in self.columns)
+        return [any(of) and all(_NUMBER.fullmatch(cell) or cell in ("", "-") for cell in of) for of in columns]
 
     @property
     def width(self) -> int:

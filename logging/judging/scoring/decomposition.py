@@ -98,12 +98,9 @@ def run_parts(run: RunSummary, rules: BenchmarkRules | None) -> RunParts | None:
     unit = COUNTED[name] or (rules.unit if rules else EPOCHS)
     unit = EPOCHS if unit == "epoch" else unit
     each = {EPOCHS: _epoch_samples(run, rules), STEPS: run.global_batch_size}.get(unit)
-    return RunParts(
-        minutes=run.minutes,
-        training_minutes=training,
-        amounts={SAMPLES: progress * each, unit: progress} if each else {unit: progress},
-        evaluation_marked=run.evaluation_share is not None,
-    )
+    amounts, marked = {SAMPLES: progress * each} if each else {}, run.evaluation_share is not None
+    amounts |= {unit: progress}
+    return RunParts(minutes=run.minutes, training_minutes=training, amounts=amounts, evaluation_marked=marked)
 
 
 def shared_unit(runs: Sequence[RunParts]) -> str | None:

@@ -48,7 +48,7 @@ def median_window(times: Times, started_ms: Sequence[float], *, runs: int, dropp
     return windows[ranked[len(ranked) // 2]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RunSelection:
     """Olympic mean of a set before scaling, or the reason for none. Runs are indexes into the set's."""
 
@@ -93,16 +93,9 @@ def select_runs(
         may = "only one may" if rules.dropped == 1 else f"only {rules.dropped} may"
         reason = f"{failed} of {whose} {len(chosen)} runs did not reach the target, but {may} be dropped as the slowest"
         return RunSelection(chosen=chosen, windows=number, reason=reason)
-    order = tuple(chosen[i] for i in mean[1])
-    last = len(order) - rules.dropped
-    return RunSelection(
-        chosen=chosen,
-        windows=number,
-        minutes=mean[0],
-        fastest=order[: rules.dropped],
-        slowest=order[last:],
-        averaged=order[rules.dropped : last],
-    )
+    order, first = tuple(chosen[i] for i in mean[1]), rules.dropped
+    last = len(order) - first
+    return RunSelection(chosen, number, mean[0], order[:first], order[last:], order[first:last])
 
 
 def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:

@@ -234,6 +234,7 @@ def score_set(
     runs = _runs(summaries, benchmark, ruleset, windows)
     rules, ruleset, notes = runs.rules, runs.ruleset, list[str]()
     names = [run.path.name for run in summaries]
+    own = rules if rules and not runs.demonstration else None
     finished = [run for run, failed in zip(summaries, runs.failures, strict=True) if not failed]
     reason = mismatch(summaries, finished, benchmark)
     if reason is None and ruleset is not None:
@@ -259,14 +260,12 @@ def score_set(
         benchmark=benchmark,
         division=runs.division,
         ruleset=ruleset,
-        dataset=_joined(
-            (run.dataset for run in summaries), rules.dataset if rules and not runs.demonstration else UNKNOWN
-        ),
+        dataset=_joined((run.dataset for run in summaries), own.dataset if own else UNKNOWN),
         demonstration=runs.demonstration,
         config_name=_joined((run.config_name for run in summaries), ""),
         label=label_of(summaries[0].path.parent),
         target=next((t for run in (*finished, *summaries) if (t := target(run, ruleset)) is not None), None),
-        runs_needed=rules.runs if rules and not runs.demonstration else None,
+        runs_needed=own.runs if own else None,
         unit=rules.unit if rules else "",
         files=names,
         folder=folder,

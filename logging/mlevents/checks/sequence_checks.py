@@ -94,9 +94,8 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
             continue
         if name == keys.FIRST_EPOCH_NUM and run.benchmark is not None and run.benchmark.progress != keys.EPOCH_NUM:
             continue  # counted in another unit
-        if key in EVALUATIONS and run.evaluated_offline:
-            continue  # in any order
-        if key in BLOCKS and name == keys.SAMPLES_COUNT and _lengths(run, events):
+        lengths = key in BLOCKS and name == keys.SAMPLES_COUNT and _lengths(run, events)
+        if lengths or (key in EVALUATIONS and run.evaluated_offline):
             continue  # in any order
         for before, after in pairwise(events):
             last, number = before.metadata[name], after.metadata[name]

@@ -81,10 +81,8 @@ def _ask_of_logs(
     """Return the verdicts on the copies `logs`, by the rule files in `source` or the installed ones."""
     options = ("--usage", "training", "--ruleset", tool.ruleset, "--log_output", os.devnull)
     answers = place.run([Job(tool.name, (*options, str(log)), LOG_SECONDS) for log in logs.values()], source)
-    return {
-        number: tool.judged(answer, place, log.parent)
-        for (number, log), answer in zip(logs.items(), answers, strict=True)
-    }
+    answered = zip(logs.items(), answers, strict=True)
+    return {number: tool.judged(answer, place, log.parent) for (number, log), answer in answered}
 
 
 def check_package(folder: Path, ruleset: str) -> OfficialVerdict:

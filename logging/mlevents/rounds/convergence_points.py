@@ -22,7 +22,7 @@ SIGNIFICANCE: Final = 0.05
 ALLOWANCE: Final = {"llama31_405b": ("5.0.0", 46_080)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ConvergencePoint:
     """Statistics of the reference runs at one batch size, in the unit of the benchmark's rules."""
 
@@ -75,16 +75,8 @@ def all_points(ruleset: str, benchmark: str) -> tuple[ConvergencePoint, ...]:
         runs = record.get("Epochs to converge") or record["samples to converge"]
         averaged = len(runs) - 2 * rules.dropped
         mean, deviation = olympic_mean(runs, rules.dropped), pstdev(runs)
-        points.append(
-            ConvergencePoint(
-                batch_size=record["BS"],
-                mean=mean,
-                deviation=deviation,
-                averaged=averaged,
-                minimum=minimum_mean(mean, deviation, averaged, rules, ruleset),
-                hyperparameters=(record["Hyperparams"],),
-            )
-        )
+        least, settings = minimum_mean(mean, deviation, averaged, rules, ruleset), (record["Hyperparams"],)
+        points.append(ConvergencePoint(record["BS"], mean, deviation, averaged, least, settings))
     return tuple(sorted(points, key=lambda point: point.batch_size))
 
 
@@ -116,16 +108,10 @@ def point_at(ruleset: Ruleset, benchmark: str, batch_size: int) -> ConvergencePo
     if above is None or below is None or above.batch_size == batch_size:
         return above
     rules = ruleset.benchmarks[benchmark]
-    mean = _between(batch_size, below, above, "mean")
-    deviation = _between(batch_size, below, above, "deviation")
-    return ConvergencePoint(
-        batch_size=batch_size,
-        mean=mean,
-        deviation=deviation,
-        averaged=2 * rules.runs,
-        minimum=minimum_mean(mean, deviation, 2 * rules.runs, rules, ruleset.name),
-        hyperparameters=(*below.hyperparameters, *above.hyperparameters),
-    )
+    mean, deviation = (_between(batch_size, below, above, field) for field in ("mean", "deviation"))
+    least = minimum_mean(mean, deviation, 2 * rules.runs, rules, ruleset.name)
+    settings = (*below.hyperparameters, *above.hyperparameters)
+    return ConvergencePoint(batch_size, mean, deviation, 2 * rules.runs, least, settings)
 
 
 def rounds_with_points(benchmark: str) -> list[str]:

@@ -6,7 +6,6 @@ benchmark_meta.py; of evaluation intervals: training_rules.adoc, "Quality measur
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from mlevents import keys
@@ -108,18 +107,12 @@ DECAY_405B: Final = once(
 )
 
 
-def _small(
-    name: str, target: float, open_keys: tuple[RequiredKey, ...], training_flop: float | None = None
-) -> BenchmarkRules:
+def _small(name: str, target: float, open_keys: tuple[RequiredKey, ...], **others: Any) -> BenchmarkRules:
     """Return the rules of a small model; the closed rule files of the two differ only in the target."""
     return _perplexity(
-        name,
-        target,
-        runs=10,
+        *(name, target, 10),
         # Every 12288 sequences, rounded up to whole batches (training_policies pull request 567).
         evaluation_interval=EvaluationInterval(constant=12_288, whole_batches=True),
-        training_flop=training_flop,
-        closed_values=TENTH,
         open_keys=open_keys,
         closed_keys=(
             once(keys.GLOBAL_BATCH_SIZE),
@@ -133,6 +126,7 @@ def _small(
             log_perplexity(target),
             *fixed(max_steps=1_200_000),
         ),
+        **others,
     )
 
 
@@ -141,21 +135,20 @@ LLAMA31_8B: Final = _small(
     3.3,
     # Any loss: today's rule files require one below 1.0, which this metric never is (see the rounds' defects).
     (evaluation(within(above=0.0), progress=keys.SAMPLES_COUNT),),
-    6 * 7.5e9 * 8192,  # weights in matrix products (arXiv:2407.21783, table 3)
+    training_flop=6 * 7.5e9 * 8192,  # weights in matrix products (arXiv:2407.21783, table 3)
+    closed_values=TENTH,
 )
 
-GPT_OSS_20B: Final = replace(
-    _small(
-        "gpt_oss_20b",
-        3.34,
-        (
-            log_perplexity(3.34),
-            *fixed(max_sequence_length=8192),
-            named(keys.OPT_NAME, "adamw"),
-            *once_each(keys.OPT_BASE_LR, keys.OPT_END_LR),
-            *FREE_ADAMW,
-            *once_each(keys.GRADIENT_ACCUMULATION_STEPS, keys.EVAL_SAMPLES, keys.MAX_STEPS),
-        ),
+GPT_OSS_20B: Final = _small(
+    "gpt_oss_20b",
+    3.34,
+    (
+        log_perplexity(3.34),
+        *fixed(max_sequence_length=8192),
+        named(keys.OPT_NAME, "adamw"),
+        *once_each(keys.OPT_BASE_LR, keys.OPT_END_LR),
+        *FREE_ADAMW,
+        *once_each(keys.GRADIENT_ACCUMULATION_STEPS, keys.EVAL_SAMPLES, keys.MAX_STEPS),
     ),
     may_skip_evaluations=False,
     closed_values=TENTH_OR_REFERENCE,

@@ -156,12 +156,7 @@ def _set(
     system, accelerators, hardware = _hardware(description)
     parts = score.parts
     content = "".join(sorted(run.sha256 for run in members))
-    texts = {
-        "submitter": score.submitter,
-        "system": score.system,
-        "benchmark": score.benchmark,
-        "division": score.division,
-        "dataset": score.dataset,
+    texts = {name: getattr(score, name) for name in ("submitter", "system", "benchmark", "division", "dataset")} | {
         "config": score.label or score.config_name,
         "hardware": hardware,
         "metric": rules.metric if rules else "quality",
