@@ -18,8 +18,7 @@ def unquoted(text: str) -> list[str]:
     """The expansions of a script that stand in no double quotes, each from its dollar sign to the end of its line.
 
     Not counted: the right side of an assignment, which is never split, numbers, and ${x:+words} as such, which gives
-    words that are written there (what they expand is counted).
-    """
+    words that are written there (what they expand is counted)."""
     texts = []
     closes = []  # what ends each construct that is open: '"' or ")" or "}"
     word = place = 0  # where the word under way begins

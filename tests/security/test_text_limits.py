@@ -11,8 +11,7 @@ from language_model.text.sentences import split_sentences
 from mlevents.event import LogReader
 
 MANY = 200_000
-SECONDS = 10
-"""What each takes is some hundredths; with a square in it, minutes to hours."""
+SECONDS = 10  # what each takes is some hundredths; with a square in it, minutes to hours
 
 
 @contextmanager

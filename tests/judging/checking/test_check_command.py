@@ -277,11 +277,8 @@ def test_the_submitter_is_the_folder_above_the_last_results(path, name):
 @pytest.mark.parametrize("by", ["rule", "submitter"])
 def test_groups_may_be_by_submitter_and_totals_are_last_and_alone_if_asked(by):
     totals = [
-        "logs: 0 pass, 3 fail (1 of them dropped in their sets)",
-        "sets: 0 pass, 1 fail",
-        "packages: 1 pass, 0 fail",
-        "errors by rule: seed 3",
-        "errors by submitter: A 2, B 1",
+        *("logs: 0 pass, 3 fail (1 of them dropped in their sets)", "sets: 0 pass, 1 fail"),
+        *("packages: 1 pass, 0 fail", "errors by rule: seed 3", "errors by submitter: A 2, B 1"),
     ]
     assert summary_lines(RESULTS, ROOT, by, quiet=True) == totals
     lines = summary_lines(RESULTS, ROOT, by)

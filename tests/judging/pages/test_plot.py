@@ -53,10 +53,8 @@ def test_the_figure_shows_the_logs(tmp_path, write_run, write_set, figures):
     (legend,) = figures[0].legends
     assert axes.get_legend() is None  # nothing covers the data
     assert [text.get_text() for text in legend.get_texts()] == [
-        "slow: median 180.00 s, 3 of 3 runs",
-        "fast: median 60.00 s, 1 of 2 runs",
-        "thin: one run; thick: median of the runs",
-        "target missed",
+        *("slow: median 180.00 s, 3 of 3 runs", "fast: median 60.00 s, 1 of 2 runs"),
+        *("thin: one run; thick: median of the runs", "target missed"),
         "speed-up = samples x samples/s x evaluation, start-up",
     ]
     assert legend.get_title().get_text() == NOTICE

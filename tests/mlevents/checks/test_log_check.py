@@ -426,10 +426,8 @@ def test_irregular_evaluations_of_an_open_run_are_noted_at_their_line(make_recor
 @pytest.mark.parametrize(
     "mutate",
     [
-        shifting(900, "eval_stop"),
-        insert("opt_learning_rate_decay_epochs", 2),
-        insert("lars_opt_learning_rate_decay_steps", 27_000),
-        insert("lars_opt_learning_rate_decay_steps", 37),
+        *(shifting(900, "eval_stop"), insert("opt_learning_rate_decay_epochs", 2)),
+        *(insert("lars_opt_learning_rate_decay_steps", 27_000), insert("lars_opt_learning_rate_decay_steps", 37)),
         insert("opt_learning_rate_training_steps", "many"),
     ],
     ids=["nodes' clocks a second apart", "epochs", "steps", "steps of LARS in epochs", "an unreadable schedule"],

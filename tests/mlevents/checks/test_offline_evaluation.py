@@ -19,8 +19,7 @@ FID = {1: 140.0, 2: 89.0, 3: 70.0}
 def log(tmp_path, *, stopped_minute=2.0, stops_log="end", evaluated=(1, 2, 3)):
     """A Stable Diffusion run of three blocks of one minute, of which the second reaches the target.
 
-    stops_log: progress that block_stop logs, that of its "start" or its "end".
-    """
+    stops_log: progress that block_stop logs, that of its "start" or its "end"."""
     records = []
 
     def add(key: str, minute: float, value: object = None, **metadata: object) -> None:

@@ -42,11 +42,8 @@ def rules(records):
 @pytest.mark.parametrize(
     ("count", "facts", "expected"),
     [
-        (5, {}, []),
-        (4, {}, [("error", "run-count")]),
-        (6, {}, [("error", "run-count")]),
-        (2, {"dataset": "digits"}, [("warning", "run-count")]),
-        (6, {"dataset": "digits"}, []),
+        *((5, {}, []), (4, {}, [("error", "run-count")]), (6, {}, [("error", "run-count")])),
+        *((2, {"dataset": "digits"}, [("warning", "run-count")]), (6, {"dataset": "digits"}, [])),
     ],
 )
 def test_a_submission_has_its_exact_number_of_runs_and_a_demonstration_at_least_a_few(make_set, count, facts, expected):

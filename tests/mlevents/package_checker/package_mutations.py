@@ -85,8 +85,7 @@ class Mutation:
     """A damage to a good package, what the strict checks must say, and what MLCommons' package checker does.
 
     `official` is None where it is not run: it has no code that looks at this, or another damage shows the same.
-    "breaks off": it ends in a traceback.
-    """
+    "breaks off": it ends in a traceback."""
 
     name: str
     change: Change
