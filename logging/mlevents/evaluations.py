@@ -56,10 +56,9 @@ def checkpoints(timed: Iterable[Event], rules: BenchmarkRules) -> list[Checkpoin
     for event in timed:
         at = progress_of(event, rules)
         if event.key == keys.EVAL_ACCURACY and at is not None:
-            new = (
-                rules.quality_parts(event.value, event.metadata.get(keys.METRIC)) if rules.parts else {"": event.value}
-            )
-            by_progress[at] = Checkpoint(at, {**(by_progress[at].values if at in by_progress else {}), **new})
+            metric, known = event.metadata.get(keys.METRIC), by_progress.get(at, Checkpoint(at, {})).values
+            new = rules.quality_parts(event.value, metric) if rules.parts else {"": event.value}
+            by_progress[at] = Checkpoint(at, {**known, **new})
     return sorted(by_progress.values(), key=lambda checkpoint: checkpoint.progress)
 
 

@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from json import JSONDecoder
 from sys import intern
@@ -49,8 +50,7 @@ class Finding:
     """Result of a check: an `error` breaks a rule, a `warning` is doubtful but allowed, a `note` only informs.
 
     `rule` is a fixed short id such as "target-reached"; `line` is the line number in the file, from 1; `path` names the
-    file, or is None if the finding concerns no single file.
-    """
+    file, or is None if the finding concerns no single file."""
 
     level: Level
     rule: str
@@ -162,8 +162,7 @@ class LogReader:
     def usual(self, number: int, raw: bytes) -> Event | None:
         """Return the event of a line in the usual form; None if `events` has to parse the line.
 
-        This fast path reads nearly every line of a log, several times faster than `events`.
-        """
+        This fast path reads nearly every line of a log, several times faster than `events`."""
         if not raw.startswith(_USUAL) or raw.find(MARK_BYTES, 1) > 0:
             return None
         # Lists may nest deeply; a count of '":' misses the other names.
@@ -201,12 +200,9 @@ class LogReader:
             yield from self._part(part)
 
     def _part(self, part: str) -> Iterator[Event]:
-        if part.count(MARK) > 1:
-            self._problem(
-                "one-record-a-line",
-                f"{part.count(MARK)} records on one line, of which MLCommons' tools read only the last; "
-                "log from one process, with one write per line",
-            )
+        if (count := part.count(MARK)) > 1:
+            message = f"{count} records on one line, of which MLCommons' tools read only the last; log from one process"
+            self._problem("one-record-a-line", f"{message}, with one write per line")
         position, lost = part.find(MARK), 0
         while position >= 0:
             event, end = self._record(part, position + len(MARK))
@@ -223,9 +219,7 @@ class LogReader:
         """Return the event of the record whose JSON begins at `start`, and the position after it."""
         if text[start : start + 1] != " ":
             self._problem("record-mark", f"{MARK} is not followed by a space, so MLCommons' tools skip this record")
-            position = start
-        else:
-            position = start + 1
+        position = start
         while text[position : position + 1].isspace():
             position += 1
         self._constants.clear()
@@ -257,15 +251,16 @@ class LogReader:
         if not isinstance(key, str):
             self._problem("record-key", f"the record's key is {short(key)}, not a string; record skipped")
             return None
-        if isinstance(time_ms, str):
-            time_ms = self._time_from_text(key, time_ms)
+        if isinstance(said := time_ms, str):
+            time_ms = None
+            with suppress(ValueError):
+                time_ms = float(said)
+                self._problem("record-time", f"time_ms of {key} is the string {short(said)}, not a number", "warning")
         if not is_number(time_ms) or abs(time_ms) > LATEST_MS:
             hint = ""
             if is_number(time_ms):
-                unit = (
-                    "microseconds: divide them by 1,000" if time_ms < 1e17 else "nanoseconds: divide them by 1,000,000"
-                )
-                hint = f", as if the log's times were in {unit}"
+                unit, by = ("microseconds", "1,000") if time_ms < 1e17 else ("nanoseconds", "1,000,000")
+                hint = f", as if the log's times were in {unit}: divide them by {by}"
             message = f"time_ms of {key} is {short(time_ms)}, not a valid time{hint}; record skipped"
             self._problem("record-time", message)
             return None
@@ -280,19 +275,5 @@ class LogReader:
             message = f"metadata of {key} is {short(metadata)}, not an object; checkers abort at such a record"
             self._problem("record-metadata", message)
             metadata = {}
-        return Event(
-            line=self._line,
-            time_ms=float(time_ms),
-            event_type=event_type if isinstance(event_type, str) else "",
-            key=key,
-            value=fields.get("value"),
-            metadata=_of_rules(metadata),
-        )
-
-    def _time_from_text(self, key: str, text: str) -> float | None:
-        try:
-            time_ms = float(text)
-        except ValueError:
-            return None
-        self._problem("record-time", f"time_ms of {key} is the string {short(text)}, not a number", "warning")
-        return time_ms
+        kind = event_type if isinstance(event_type, str) else ""
+        return Event(self._line, float(time_ms), kind, key, fields.get("value"), _of_rules(metadata))

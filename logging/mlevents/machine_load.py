@@ -10,8 +10,7 @@ from mlevents.record import RunRecord
 DISTURBING: Final = 0.05
 """Share above which a load disturbs a run: the spread that MLCommons states for results other than imaging (results
 page of MLPerf Training v2.1, "Metric"). Each share bounds the part of its time that a run may have lost by it."""
-SHORTEST: Final = 0.5
-"""Seconds below which there is no share: the kernel counts in hundredths."""
+SHORTEST: Final = 0.5  # seconds below which there is no share: the kernel counts in hundredths
 IMPLAUSIBLE_JOULES: Final = 1e18  # of a power station in 30 years; sums of fewer are finite
 LOADS: Final = {
     "other processes used {:.0%} of the machine's CPU time": ("others_seconds", "capacity_seconds"),
@@ -27,8 +26,7 @@ LOADS: Final = {
 def shares(blocks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the load over `blocks`, values of the event `machine_load`, as shares by the text that reports them.
 
-    A counter that a block lacks is unknown, and so are its shares.
-    """
+    A counter that a block lacks is unknown, and so are its shares."""
     total: dict[str, float] = {}
     for name in set[str]().union(*blocks):
         values = [value for block in blocks if is_number(value := block.get(name))]
@@ -42,11 +40,8 @@ def shares(blocks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         total["runnable_seconds"] = waited + total["own_seconds"]
         # Others make threads wait only while they run; more threads than cores wait for each other.
         total["waited_for_others"] = min(waited, total.get("others_seconds", waited))
-    known = {
-        text: (part, whole)
-        for text, (part, whole) in LOADS.items()
-        if part in total and total.get(whole, 0) > (SHORTEST if whole.endswith("seconds") else 0)
-    }
+    least = {whole: SHORTEST if whole.endswith("seconds") else 0 for _, whole in LOADS.values()}
+    known = {text: of for text, of in LOADS.items() if of[0] in total and total.get(of[1], 0) > least[of[1]]}
     return {text: max(0.0, total[part] / total[whole]) for text, (part, whole) in known.items()}
 
 

@@ -159,8 +159,7 @@ class RunRecord:
     def converged_at(self) -> dict[str, float]:
         """The progress of the last evaluation, or of the checkpoint that reached the target, by metadata name.
 
-        Rounded to 3 digits, as in MLCommons' check of reference convergence; empty without an evaluation.
-        """
+        Rounded to 3 digits, as in MLCommons' check of reference convergence; empty without an evaluation."""
         rules = self.rules
         reached = self._stopped_at
         if reached is None and rules is not None and rules.parts and not rules.parts_in_one_event:
@@ -175,8 +174,7 @@ class RunRecord:
     def final_quality(self) -> float | None:
         """The number of the last eval_accuracy before run_stop, or None; of a quality with parts, the first part.
 
-        Of a run that was evaluated after the clock, the number of the first checkpoint that reached the target.
-        """
+        Of a run that was evaluated after the clock, the number of the first checkpoint that reached the target."""
         if self.rules is not None and self.rules.parts:
             return self.final_parts.get(next(iter(self.rules.parts)))
         value = next((event.value for event in reversed(self._before_stop) if event.key == keys.EVAL_ACCURACY), None)
@@ -244,11 +242,7 @@ def spans(events: Iterable[Event], start_key: str, stop_key: str) -> Iterator[tu
 
 def read(path: Path) -> RunRecord:
     """Read the log at `path`, whatever its bytes; a file that cannot be read yields a record with a problem and no
-    events.
-
-    Raises:
-        FileNotFoundError: no such file.
-    """
+    events. Raises FileNotFoundError if there is no such file."""
     if obstacle := _obstacle(path):
         return _nothing_read(path, obstacle, hashlib.sha256().hexdigest())
     digest, reader = hashlib.sha256(), LogReader(str(path))
@@ -302,12 +296,8 @@ def result_files(path: Path) -> list[Path]:
 
     Files that hold no log are included, so that a run whose log was lost is counted. Sorted naturally (result_2 before
     result_10), those of a race's package after its sides'. Not entered are symbolic links to folders, hidden folders,
-    and what lies below <ORG>/results/<system>/<benchmark>, where MLCommons' tools read no log.
-
-    Raises:
-        FileNotFoundError: `path` does not exist.
-        OSError: a folder cannot be listed; it might hold results.
-    """
+    and what lies below <ORG>/results/<system>/<benchmark>, where MLCommons' tools read no log. Raises FileNotFoundError
+    if `path` does not exist, and OSError if a folder cannot be listed, which might hold results."""
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; name a result file or a folder of result files")
     if not path.is_dir():

@@ -21,8 +21,7 @@ def reached(summary: RunSummary, ruleset: str | None = None) -> bool:
     """Return True if a run has a time, ended in success and its last evaluation met its target.
 
     A run on the benchmark's own data must also meet the benchmark's target. False if no rules are known for the
-    benchmark, since the direction of its metric is then unknown.
-    """
+    benchmark, since the direction of its metric is then unknown."""
     return failure(summary, ruleset) is None
 
 
@@ -50,9 +49,8 @@ def failure(summary: RunSummary, ruleset: str | None = None) -> str | None:
         return f"ended at {quality:.10g}, but its benchmark's target is {rules.target:g}"
     if rules.parts and not rules.reached(summary.final_parts):
         ends = ", ".join(f"{name} {summary.final_parts.get(name, 'nothing')}" for name in rules.parts)
-        return f"ended at {ends}, but its benchmark's target is " + ", ".join(
-            f"{name} {part.direction} {part.target:g}" for name, part in rules.parts.items()
-        )
+        targets = ", ".join(f"{name} {part.direction} {part.target:g}" for name, part in rules.parts.items())
+        return f"ended at {ends}, but its benchmark's target is {targets}"
     if summary.unreadable:  # as in MLCommons' summary, whose checker rejects such a log
         return f"has records that are not JSON: {summary.unreadable}"
     return None

@@ -10,8 +10,7 @@ def tail(t: float, degrees: float) -> float:
     """Return the two-sided tail probability beyond `t` > 0 with `degrees` > 0 degrees of freedom.
 
     It is the regularized incomplete beta function I_x(degrees / 2, 1 / 2) at x = degrees / (degrees + t²)
-    (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.1 and 26.5.27).
-    """
+    (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.1 and 26.5.27)."""
     square = t * t / degrees
     x, rest = 1 / (1 + square), square / (1 + square)
     a, b = degrees / 2, 0.5

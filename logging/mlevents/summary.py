@@ -155,8 +155,7 @@ def _block_minutes(record: RunRecord) -> float | None:
     and end; a block that is open at run_stop ends there.
 
     None without blocks, if the log lacks the start or stop of one, so that training is outside of blocks, and for a
-    resumed run, whose blocks include the interruption.
-    """
+    resumed run, whose blocks include the interruption."""
     if record.stopped is None or record.first(keys.BLOCK_START) is None or record.first(keys.RESUMED) is not None:
         return None
     total, since, training, evaluating = 0.0, 0.0, False, False
@@ -198,10 +197,7 @@ def cold_start_excess(stretches: Sequence[tuple[float, float]]) -> float | None:
     """Return the time of the first stretch less what its units take at the median later pace; negative if it was
     faster.
 
-    None without a later stretch, or if a stretch has no units.
-
-    Args:
-        stretches: (units of training, time) of each stretch.
+    None without a later stretch, or if a stretch has no units. `stretches`: (units of training, time) of each stretch.
     """
     if len(stretches) < 2 or any(units <= 0 for units, _ in stretches):
         return None
@@ -251,10 +247,7 @@ def intervals(record: RunRecord, start_key: str, stop_key: str) -> list[Stretch]
             closed.append((start, event, evaluated))
             start = None
     units = _units([(start, stop) for start, stop, _ in closed])
-    return [
-        Stretch(start, amount, stop.time_ms - start.time_ms - evaluated, evaluated)
-        for (start, stop, evaluated), amount in zip(closed, units, strict=True)
-    ]
+    return [Stretch(a, of, b.time_ms - a.time_ms - out, out) for (a, b, out), of in zip(closed, units, strict=True)]
 
 
 def _units(pairs: Sequence[tuple[Event, Event]]) -> list[float]:
@@ -272,10 +265,6 @@ def _units(pairs: Sequence[tuple[Event, Event]]) -> list[float]:
 
 def _sketch(record: RunRecord) -> frozenset[int]:
     """Return the smallest hashes of time, key and value of the timed events, or else of all events."""
-    hashes = {
-        int.from_bytes(
-            blake2b(f"{e.time_ms!r} {e.key} {e.value!r}".encode("utf-8", "backslashreplace"), digest_size=8).digest()
-        )
-        for e in record.timed or record.events
-    }
-    return frozenset(heapq.nsmallest(SKETCH_SIZE, hashes) if len(hashes) > SKETCH_SIZE else hashes)
+    texts = (f"{event.time_ms!r} {event.key} {event.value!r}" for event in record.timed or record.events)
+    digests = {blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).digest() for text in texts}
+    return frozenset(heapq.nsmallest(SKETCH_SIZE, map(int.from_bytes, digests)))

@@ -59,7 +59,7 @@ def write_run() -> WriteRun:
         path = folder / f"result_{number}.txt"
         begin = 1.8e9 + number * 1e5 if start is None else start
         now = [begin - 5.0]
-        facts: dict[str, Any] = {
+        facts = {
             keys.SUBMISSION_BENCHMARK: benchmark,
             keys.SUBMISSION_DIVISION: "open",
             keys.SUBMISSION_ORG: "Example",

@@ -23,7 +23,7 @@ def event(time_ms: float, key: str, value: object = None, **metadata: object) ->
 
 def good_records(seed: int = 1, dataset: str | None = None, accuracies: tuple[float, ...] = (0.5, 0.76)) -> Records:
     """The records of a run of `len(accuracies)` epochs of one minute, evaluated after each."""
-    records: Records = []
+    records = []
     clock = START_MS + seed * 3_600_000
 
     def add(key: str, value: object = None, wait: int = 0, **metadata: object) -> None:
@@ -117,6 +117,12 @@ def demonstration() -> Records:
 def make_records() -> Callable[..., Records]:
     """`good_records`, for tests that need several."""
     return good_records
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The path of a log to be written."""
+    return tmp_path / "result_0.txt"
 
 
 @pytest.fixture

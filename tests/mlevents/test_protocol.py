@@ -14,15 +14,9 @@ START = (keys.INIT_START, keys.INIT_STOP, keys.RUN_START)
 @pytest.mark.parametrize(
     ("events", "refused"),
     [
-        ((), keys.INIT_STOP),
-        ((), keys.RUN_STOP),
-        ((keys.INIT_START,), keys.BLOCK_START),
-        (START, keys.RUN_START),
-        (START, keys.INIT_STOP),
-        (START, keys.EPOCH_START),
-        (START, keys.EVAL_STOP),
-        ((*START, keys.BLOCK_START), keys.BLOCK_START),
-        ((*START, keys.EVAL_START), keys.EVAL_START),
+        *(((), keys.INIT_STOP), ((), keys.RUN_STOP), ((keys.INIT_START,), keys.BLOCK_START), (START, keys.RUN_START)),
+        *((START, keys.INIT_STOP), (START, keys.EPOCH_START), (START, keys.EVAL_STOP)),
+        *(((*START, keys.BLOCK_START), keys.BLOCK_START), ((*START, keys.EVAL_START), keys.EVAL_START)),
         ((*START, keys.BLOCK_START, keys.BLOCK_STOP), keys.BLOCK_STOP),
     ],
 )

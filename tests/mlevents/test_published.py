@@ -30,11 +30,14 @@ def findings_of(records, ruleset, level):
     return [f.rule for record in records for f in check_record(record, ruleset) if f.level == level]
 
 
+@pytest.mark.parametrize("logs", ["published_sample", "published_rounds"])
 @pytest.mark.parametrize(("round_", "folder", "score", "minutes"), SETS.values(), ids=SETS)
-def test_published_logs_have_their_published_times_and_no_error(published_sample, round_, folder, score, minutes):
-    records = [read(path) for path in result_files(published_sample[round_] / f"results/8xA100_80GB-{folder}")]
-    assert [round(record.minutes, 3) for record in records] == list(minutes[:2])
-    ruleset = f"{round_[1:]}.0"
+def test_published_logs_have_their_published_times_and_score_and_no_error(
+    request, logs, round_, folder, score, minutes
+):
+    rounds, ruleset = request.getfixturevalue(logs), f"{round_[1:]}.0"
+    records = [read(path) for path in result_files(rounds[round_] / f"results/8xA100_80GB-{folder}")]
+    assert [round(record.minutes, 3) for record in records] == list(minutes[: len(records)])
     assert findings_of(records, ruleset, "error") == []
     # MosaicML numbers resnet's epochs from 0 and stops blocks only at evaluations; neither changes a time.
     numbered = {"epoch-numbering"} if "resnet" in folder else set()
@@ -44,17 +47,11 @@ def test_published_logs_have_their_published_times_and_no_error(published_sample
     interval = set() if folder == "baseline/resnet" else {"evaluation-interval"}
     assert set(findings_of(records, ruleset, "note")) == interval
     assert not any(record.is_demonstration for record in records)
-
-
-@pytest.mark.parametrize(("round_", "folder", "score", "minutes"), SETS.values(), ids=SETS)
-def test_a_published_score_comes_out_of_its_logs(published_rounds, round_, folder, score, minutes):
-    records = [read(path) for path in result_files(published_rounds[round_] / f"results/8xA100_80GB-{folder}")]
-    assert [round(record.minutes, 3) for record in records] == list(minutes)
-    ordered = sorted(record.minutes for record in records)
-    assert sum(ordered[1:-1]) / (len(ordered) - 2) == pytest.approx(score, abs=0.0005)
-    assert findings_of(records, f"{round_[1:]}.0", "error") == []
-    of_set = check_set([summarize(record) for record in records], f"{round_[1:]}.0")
-    assert {(finding.level, finding.rule) for finding in of_set} == {("note", "convergence")}  # open: any speed
+    if len(records) == len(minutes):
+        ordered = sorted(record.minutes for record in records)
+        assert sum(ordered[1:-1]) / (len(ordered) - 2) == pytest.approx(score, abs=0.0005)
+        of_set = check_set([summarize(record) for record in records], ruleset)
+        assert {(finding.level, finding.rule) for finding in of_set} == {("note", "convergence")}  # open: any speed
 
 
 @pytest.mark.skipif(PUBLISHED_LOGS not in os.environ, reason=f"{PUBLISHED_LOGS} is not set")

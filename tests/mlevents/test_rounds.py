@@ -174,18 +174,13 @@ def test_defaults_are_the_reference_rounds_or_the_newest_and_unknown_names_list_
     ("benchmark", "date", "name"),
     [
         ("resnet", "2022-05-15", "2.0.0"),  # days of published logs of that round
-        ("bert", "2022-10-02", "2.1.0"),
-        ("resnet", "2023-09-30", "3.1.0"),
-        ("unet3d", "2024-05-18", "4.0.0"),
-        ("stable_diffusion", "2024-10-22", "4.1.0"),
-        ("llama2_70b_lora", "2025-05-15", "5.0.0"),
+        *(("bert", "2022-10-02", "2.1.0"), ("resnet", "2023-09-30", "3.1.0"), ("unet3d", "2024-05-18", "4.0.0")),
+        *(("stable_diffusion", "2024-10-22", "4.1.0"), ("llama2_70b_lora", "2025-05-15", "5.0.0")),
         ("llama2_70b_lora", "2025-06-01", "5.1.0"),
         ("resnet", "2024-06-01", "2.0.0"),  # after its last round: the reference
         ("bert", "1970-01-01", "2.1.0"),
         ("bert", "2020-07-01", "2.1.0"),  # before the first round here
-        ("bert", "2021-05-20", "1.0.0"),
-        ("ssd", "2021-10-11", "1.1.0"),
-        ("bert", "2021-12-31", "2.0.0"),
+        *(("bert", "2021-05-20", "1.0.0"), ("ssd", "2021-10-11", "1.1.0"), ("bert", "2021-12-31", "2.0.0")),
         ("gpt_125m", "2023-09-30", "beyond_mlperf"),
     ],
 )

@@ -39,8 +39,7 @@ def test_each_event_is_one_write_and_clock_events_reach_the_disk(tmp_path, monke
     assert synced == [2, 3, 5, 6]
 
 
-def test_no_line_lies_across_a_page_of_the_file_where_a_kill_could_cut_it_and_all_tools_read_on(tmp_path):
-    path = tmp_path / "result_0.txt"
+def test_no_line_lies_across_a_page_of_the_file_where_a_kill_could_cut_it_and_all_tools_read_on(path):
     draw, sent = random.Random(5), []
     with closing(RunLog(path)) as log:
         log.start(keys.RUN_START)
@@ -58,8 +57,7 @@ def test_no_line_lies_across_a_page_of_the_file_where_a_kill_could_cut_it_and_al
     assert not wrong and [line.value["value"] for line in official[1:-1]] == sent
 
 
-def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
-    path = tmp_path / "result_0.txt"
+def test_a_full_disk_leaves_no_half_line(path, monkeypatch):
     log = RunLog(path)
     log.event("first")
     whole, write = path.read_bytes(), os.write
@@ -72,8 +70,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
     assert [event.key for event in read(path).events] == ["first", "run_stop"]
 
 
-def test_threads_that_log_at_once_tear_no_line_and_times_do_not_go_back(tmp_path):
-    path = tmp_path / "result_0.txt"
+def test_threads_that_log_at_once_tear_no_line_and_times_do_not_go_back(path):
     log = RunLog(path)
     log.start(keys.RUN_START)
     closed = threading.Event()
@@ -238,7 +235,7 @@ def test_a_log_that_outgrows_its_room_reserves_more(small_disk):
 
 
 def test_a_file_system_that_cannot_reserve_is_no_error(tmp_path, monkeypatch):
-    def unsupported(*arguments: int) -> int:
+    def unsupported(*arguments):
         ctypes.set_errno(errno.EOPNOTSUPP)
         return -1
 

@@ -55,7 +55,7 @@ def adapters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         for module in {name.split(".")[0], name}:
             monkeypatch.setitem(sys.modules, module, made := ModuleType(module))
             vars(made).update(attributes)
-    names: dict[str, Any] = {}
+    names = {}
     for code in re.findall(r"```python\n(from .*?)```", PAGE.read_text(), flags=re.DOTALL):
         exec(code, names)
     return names
@@ -66,7 +66,6 @@ def a_run(path, benchmark, round_, division, optimizer=None):
     settings = settings_of(benchmark, round_, division, optimizer)
     run = MLPerfRun(benchmark, ruleset(f"{round_}.0"), path, settings)
     interval = run.benchmark.evaluation_interval
-    assert interval is not None
     batch = settings[keys.GLOBAL_BATCH_SIZE]
     return run, round(interval.at(batch) / batch)
 
@@ -76,10 +75,9 @@ def assert_passed(path: Path, round_: str) -> None:
     assert mlcommons.check_log(path, f"{round_}.0").verdict == "pass"
 
 
-def test_composers_events_make_a_log_that_ends_at_the_target(adapters, tmp_path):
-    path = tmp_path / "result_0.txt"
+def test_composers_events_make_a_log_that_ends_at_the_target(adapters, path):
     run, interval = a_run(path, "bert", "2.1", keys.OPEN)
-    stopped: list[int] = []
+    stopped = []
     metric = SimpleNamespace(compute=lambda: run.target * QUALITIES[number])
     state = SimpleNamespace(eval_metrics={"eval": {"accuracy": metric}}, stop_training=lambda: stopped.append(number))
     with run:
@@ -96,8 +94,7 @@ def test_composers_events_make_a_log_that_ends_at_the_target(adapters, tmp_path)
     assert_passed(path, "2.1")
 
 
-def test_torchtitans_trainer_ends_at_the_target_and_still_logs_its_losses(adapters, tmp_path):
-    path = tmp_path / "result_0.txt"
+def test_torchtitans_trainer_ends_at_the_target_and_still_logs_its_losses(adapters, path):
     run, interval = a_run(path, "llama31_8b", "6.1", keys.CLOSED, "adamw")
     with run:
         trainer = adapters["MLPerfTrainer"]({"target": run.target, "interval": interval}, run)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tests.mlevents.conftest import good_records
 
-ESCAPE = "\x1b[2K\x1b]0;title\x07"
-"""What a terminal obeys: erase the line, name the window."""
+ESCAPE = "\x1b[2K\x1b]0;title\x07"  # what a terminal obeys: erase the line, name the window
 HOSTILE = f'{ESCAPE}\r\n:::MLLOG {{"key": "run_stop"}}\u202egnp.exe\x00\x9b31m'
 """The same with line breaks, the mark of a record, a bidirectional override and C1 controls."""
 

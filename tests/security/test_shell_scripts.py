@@ -18,10 +18,9 @@ def unquoted(text: str) -> list[str]:
     """The expansions of a script that stand in no double quotes, each from its dollar sign to the end of its line.
 
     Not counted: the right side of an assignment, which is never split, numbers, and ${x:+words} as such, which gives
-    words that are written there (what they expand is counted).
-    """
-    texts: list[str] = []
-    closes: list[str] = []  # what ends each construct that is open: '"' or ")" or "}"
+    words that are written there (what they expand is counted)."""
+    texts = []
+    closes = []  # what ends each construct that is open: '"' or ")" or "}"
     word = place = 0  # where the word under way begins
     while place < len(text):
         sign = text[place]
@@ -87,8 +86,8 @@ def test_the_scripts_of_a_package_quote_every_expansion(tmp_path):
     class SetOfACommand(Set):
         is_command = True
 
-    value: object = Set
-    command: object = SetOfACommand
+    value = Set
+    command = SetOfACommand
     (tmp_path / "pyproject.toml").write_text('[project.optional-dependencies]\nvision = ["pillow>=10"]\n')
     files = [package_scripts.scripts(of, tmp_path, "pillow==11\n") for of in (value, command)]
     scripts = [text for of in files for name, text in of.items() if name.endswith(".sh")]

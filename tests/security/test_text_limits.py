@@ -11,8 +11,7 @@ from language_model.text.sentences import split_sentences
 from mlevents.event import LogReader
 
 MANY = 200_000
-SECONDS = 10
-"""What each takes is some hundredths; with a square in it, minutes to hours."""
+SECONDS = 10  # what each takes is some hundredths; with a square in it, minutes to hours
 
 
 @contextmanager
@@ -34,17 +33,11 @@ def at_most(seconds: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("use", "text"),
     [
-        (clean_line, "<b a=" + " " * MANY + "<"),
-        (clean_line, "<b a= " * MANY),
-        (clean_line, "(" + " " * MANY + "x"),
-        (clean_line, "(" + "&#32;" * MANY + "x"),
-        (clean_line, "(" + "( )" * MANY + "x"),
-        (clean_line, "(" + "," * MANY + "x"),
-        (clean_line, "(" * MANY + "x"),
-        (split_sentences, "." * MANY + "x"),
-        (split_sentences, '."' * MANY + "x"),
-        (split_sentences, "." + '"' * MANY + "x"),
-        (split_sentences, '. """" ' * MANY + "x"),
+        *((clean_line, "<b a=" + " " * MANY + "<"), (clean_line, "<b a= " * MANY)),
+        *((clean_line, "(" + " " * MANY + "x"), (clean_line, "(" + "&#32;" * MANY + "x")),
+        *((clean_line, "(" + "( )" * MANY + "x"), (clean_line, "(" + "," * MANY + "x")),
+        *((clean_line, "(" * MANY + "x"), (split_sentences, "." * MANY + "x"), (split_sentences, '."' * MANY + "x")),
+        *((split_sentences, "." + '"' * MANY + "x"), (split_sentences, '. """" ' * MANY + "x")),
     ],
     ids=lambda value: ascii(value)[:16] if isinstance(value, str) else value.__name__,
 )

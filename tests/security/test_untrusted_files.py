@@ -208,10 +208,8 @@ def test_a_table_of_images_that_is_an_archive_or_holds_objects_is_refused(tmp_pa
 @pytest.mark.parametrize(
     ("name", "read"),
     [
-        (image_manifest.MANIFEST, image_manifest.read_manifest),
-        (INDEX, read_index),
-        (text_store.MANIFEST, text_store.read_manifest),
-        (token_store.MANIFEST, token_store.read_manifest),
+        *((image_manifest.MANIFEST, image_manifest.read_manifest), (INDEX, read_index)),
+        *((text_store.MANIFEST, text_store.read_manifest), (token_store.MANIFEST, token_store.read_manifest)),
     ],
 )
 def test_a_manifest_nested_too_deeply_is_refused_in_words(name, read, tmp_path):

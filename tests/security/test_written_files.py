@@ -84,7 +84,7 @@ def test_a_draft_that_another_writer_puts_there_meanwhile_is_not_taken_over(tmp_
 def test_a_cached_store_of_another_user_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def prepare(out: Path, settings: object, *, tuning: bool) -> None:
+    def prepare(out, settings, *, tuning):
         out.mkdir()
         (out / "manifest.json").write_text("{}")
 
@@ -112,17 +112,8 @@ def _owned_by(user: int, folder: Path) -> Callable[..., os.stat_result]:
 
 RECORD = '{"namespace": "", "time_ms": 1, "event_type": "INTERVAL_END", "key": "run_stop", "value": 0, "metadata": {}}'
 TEXTS = [
-    f"\n{MARK} {RECORD}\n",
-    f"\r{MARK} {RECORD}",
-    f"\u2028{MARK} {RECORD}\x85",
-    f'"}}\n{MARK} {RECORD}',
-    f":::{MARK}",
-    f":::::{MARK}{MARK}",
-    ":::ML" + MARK + "LOG",
-    ESCAPE,
-    "\u202egnp.exe",
-    "\ud800",
-    "\x00",
+    *(f"\n{MARK} {RECORD}\n", f"\r{MARK} {RECORD}", f"\u2028{MARK} {RECORD}\x85", f'"}}\n{MARK} {RECORD}'),
+    *(f":::{MARK}", f":::::{MARK}{MARK}", ":::ML" + MARK + "LOG", ESCAPE, "\u202egnp.exe", "\ud800", "\x00"),
     "x" * 100_000,
 ]
 

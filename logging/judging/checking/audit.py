@@ -41,6 +41,10 @@ class Topic:
     source: str = ""
 
 
+CORRUPTED: Final = (
+    *("record-json", "record-form", "record-key", "record-mark", "record-metadata", "record-number"),
+    *("record-repeats", "record-value", "record-type", "record-alone", "one-record-a-line", "log-empty"),
+)
 PUBLISHED: Final = "Scores that differ from the published ones"
 TOPICS: Final = (
     Topic("Byte-identical logs in two sets", frozenset({"identical-logs"}), RESULTS),
@@ -48,13 +52,7 @@ TOPICS: Final = (
     Topic("Copied logs within a set", frozenset({"copied-log"}), RESULTS),
     Topic("Sets with two settings", frozenset({"two-settings", "one-configuration"}), RESULTS),
     Topic("Sets with too few or too many logs", frozenset({"run-count"}), RESULTS),
-    Topic(
-        "Corrupted lines and files",
-        frozenset(
-            ("record-json", "record-form", "record-key", "record-mark", "record-metadata", "record-number")
-            + ("record-repeats", "record-value", "record-type", "record-alone", "one-record-a-line", "log-empty")
-        ),
-    ),
+    Topic("Corrupted lines and files", frozenset(CORRUPTED)),
     Topic("Times with another number of digits, or no times", frozenset({"time-digits", "record-time", "time-unit"})),
     Topic("Systems without a description", frozenset({"system-without-description"}), LAYOUT),
     Topic("Descriptions without results", frozenset({"system-without-results"}), LAYOUT),
@@ -113,34 +111,22 @@ class Audit:
 def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None = None) -> Audit:
     """Check, score and compare all results of the round in `root`, a folder SUBMITTER/{results,systems} each.
 
-    One submitter's summaries are in memory at a time, and of each other log a few kilobytes.
-
-    Args:
-        published: scores to compare with.
-        ruleset: default: that of the round's folder, else each benchmark's own.
-
-    Raises:
-        UsageError: the folder has no submitter with results.
-    """
+    One submitter's summaries are in memory at a time, and of each other log a few kilobytes. `published`: scores to
+    compare with. `ruleset`: default: that of the round's folder, else each benchmark's own. Raises UsageError if the
+    folder has no submitter with results."""
     root = Path(os.path.abspath(root))
     folders = sorted(path.parent for path in root.glob("*/results") if path.is_dir())
     if not folders or not any(result_files(folder / "results") for folder in folders):
         raise UsageError(f"{root}: no SUBMITTER/results with result_*.txt; pass the folder of a round.")
-    sets: list[AuditedSet] = []
-    results: list[CheckResult] = []
     logs: list[RunSummary] = []
-    for folder in folders:
-        for item in _submitter(folder, ruleset or round_of_path(root), published, logs):
-            if isinstance(item, CheckResult):
-                results.append(item)
-            else:
-                sets.append(item)
+    asked = ruleset or round_of_path(root)
+    items = [item for folder in folders for item in _submitter(folder, asked, published, logs)]
+    results = [item for item in items if isinstance(item, CheckResult)]
+    sets = [item for item in items if isinstance(item, AuditedSet)]
     shared = list(shared_logs(logs, root))
     for number, item in enumerate(results):  # a fact about two sets is listed with one of them
-        if item.kind == "set" and (
-            of_set := [finding for finding in shared if os.path.dirname(finding.path or "") == item.path]
-        ):
-            findings = [*item.findings, *of_set]
+        if item.kind == "set":
+            findings = [*item.findings, *(found for found in shared if os.path.dirname(found.path or "") == item.path)]
             results[number] = replace(item, findings=findings, strict=verdict(findings))
     known = {(audited.score.submitter, audited.score.system, audited.score.benchmark) for audited in sets}
     return Audit(
@@ -162,11 +148,9 @@ def _submitter(
         reports, of_set = check_logs(list(files), ruleset)
         runs = [report.summary for report in reports]
         dropped = dropped_runs(runs, RULESETS[ruleset or ruleset_of(reports)])
-        for report in reports:
-            result = CheckResult.of(
-                report.path, "log", report.findings, report.ruleset, demonstration=report.demonstration
-            )
-            yield replace(result, dropped=report.summary in dropped)
+        for log in reports:
+            result = CheckResult.of(log.path, "log", log.findings, log.ruleset, demonstration=log.demonstration)
+            yield replace(result, dropped=log.summary in dropped)
         of_set = [finding for finding in of_set if finding.rule != "two-settings"]  # of the scored runs; here of all
         findings = [*of_set, *two_settings(runs, dropped)]
         for score in score_folder(place, runs, ruleset, str(place.relative_to(folder.parent))):
@@ -193,11 +177,7 @@ def kept(log: RunSummary) -> RunSummary:
 
 def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
     """Yield findings about logs of two sets, as their folders say, that are byte-identical, or that share events.
-
-    Args:
-        logs: of the whole round, `kept`.
-        root: folder of the round; names in messages are relative to it.
-    """
+    `logs`: of the whole round, `kept`. `root`: folder of the round; names in messages are relative to it."""
     identical = identical_logs(logs)
     by_folders: dict[tuple[Path, ...], list[list[RunSummary]]] = defaultdict(list)
     for group in identical:
@@ -228,8 +208,5 @@ def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
 def _relative(result: CheckResult, root: Path) -> CheckResult:
     """Return a result whose paths, and those of its findings, are relative to `root`."""
     own = os.path.relpath(result.path, root)
-    findings = [
-        replace(finding, path=os.path.relpath(finding.path, root) if finding.path else own)
-        for finding in result.findings
-    ]
+    findings = [replace(f, path=os.path.relpath(f.path, root) if f.path else own) for f in result.findings]
     return replace(result, path=own, findings=findings)

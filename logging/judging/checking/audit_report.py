@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from judging.checking.audit import TOPICS, Audit, AuditedSet, Topic
 from judging.checking.check_report import CheckResult, count_of, finding_groups, group_lines, wrapped
@@ -22,12 +22,8 @@ LISTED_IN_HTML: Final = 200
 def about(audit: Audit, topic: Topic | None) -> list[CheckResult]:
     """Return the results with only their findings about a topic, or about none of them."""
     rules = topic.rules if topic else {rule for known in TOPICS for rule in known.rules}
-    chosen: list[CheckResult] = []
-    for result in audit.results:
-        findings = [finding for finding in result.findings if (finding.rule in rules) == (topic is not None)]
-        if findings:
-            chosen.append(replace(result, findings=findings))
-    return chosen
+    of_results = [[f for f in result.findings if (f.rule in rules) == (topic is not None)] for result in audit.results]
+    return [replace(result, findings=of) for result, of in zip(audit.results, of_results, strict=True) if of]
 
 
 def totals(audit: Audit) -> dict[str, str]:
@@ -54,20 +50,20 @@ def as_text(audit: Audit, width: int | None = None) -> str:
     """Format an audit as lines of at most 100 columns, the summary first; its table folded to `width`."""
     lines = [f"Audit of {printable(audit.name)}", ""]
     lines += [f"  {name:<12} {text}" for name, text in totals(audit).items()] + [""]
-    counts = [(title, NOT_COMPARED if count is None else f"{count}") for title, count in audit.counts().items()]
-    lines += ["findings", *(f"  {said:>5}  {title}" for title, said in counts), ""]
-    others = about(audit, None)
+    lines += ["findings", *(f"  {said:>5}  {title}" for title, said in counted(audit)), ""]
     for topic in TOPICS:
         if results := about(audit, topic):
             lines += [f"{topic.title}{f' ({topic.source})' if topic.source else ''}", *_listed(results), ""]
-    if listed := list(group_lines(others, Path(), "rule")):
+    if listed := list(group_lines(about(audit, None), Path(), "rule")):
         lines += ["Other errors and warnings", *listed, ""]
-    header, widths = ["submitter", "system", "benchmark", "runs", "minutes", "published"], (14, 34, 16, 8, 9, 9)
-    rows = [
-        [shortened(cell, width) for cell, width in zip(score_row(audited), widths, strict=True)]
-        for audited in audit.sets
-    ]
-    return "\n".join([*lines, *Table(header, rows).lines(width), "", NOTICE, ""])
+    widths = {"submitter": 14, "system": 34, "benchmark": 16, "runs": 8, "minutes": 9, "published": 9}
+    rows = [[*map(shortened, score_row(audited), widths.values())] for audited in audit.sets]
+    return "\n".join([*lines, *Table([*widths], rows).lines(width), "", NOTICE, ""])
+
+
+def counted(audit: Audit) -> list[tuple[str, str]]:
+    """Return the titles of the topics with the number of their findings as text."""
+    return [(title, NOT_COMPARED if count is None else f"{count}") for title, count in audit.counts().items()]
 
 
 def score_row(audited: AuditedSet) -> list[str]:
@@ -82,10 +78,7 @@ def score_row(audited: AuditedSet) -> list[str]:
 def as_json(audit: Audit) -> str:
     """Format an audit as JSON: totals, topics, sets with scores, and the results of all logs, sets and submitters."""
     topic_of = {rule: topic.title for topic in TOPICS for rule in topic.rules}
-    sets: list[dict[str, Any]] = []
-    for audited in audit.sets:
-        minutes = None if audited.published is None else float(audited.published)
-        sets.append(asdict(audited.score) | {"published_minutes": minutes, "agrees": audited.agrees})
+    minutes = [None if audited.published is None else float(audited.published) for audited in audit.sets]
     findings = [
         {"about": result.path, "kind": result.kind, "topic": topic_of.get(finding.rule), **asdict(finding)}
         for result in audit.results
@@ -99,7 +92,10 @@ def as_json(audit: Audit) -> str:
         "systems": audit.systems,
         "logs": audit.logs,
         "topics": {topic.title: audit.counts()[topic.title] for topic in TOPICS},
-        "sets": sets,
+        "sets": [
+            asdict(audited.score) | {"published_minutes": published, "agrees": audited.agrees}
+            for audited, published in zip(audit.sets, minutes, strict=True)
+        ],
         "published_without_set": [list(name) for name in audit.missing],
         "findings": findings,
     }
@@ -125,8 +121,7 @@ def _page_lines(audit: Audit) -> Iterator[str]:
     yield from html_page.head(f"Audit of {audit.name}")
     yield from Table((), list(totals(audit).items())).html()
     yield "<h2>Facts</h2>"
-    counts = [(title, NOT_COMPARED if count is None else f"{count}") for title, count in audit.counts().items()]
-    yield from Table((), counts).html()
+    yield from Table((), counted(audit)).html()
     for topic in TOPICS:
         if results := about(audit, topic):
             yield f"<h2>{html_page.text(topic.title)}</h2>"

@@ -38,8 +38,7 @@ class CheckResult:
     """Verdicts on one log, one set of logs (strict only) or one package. A set or package with a failing log fails.
 
     `official` is the verdict of MLCommons' installed tools with today's rule files, `own_round` their verdict with the
-    rule files as the round had them: it differs where today's file has a known defect.
-    """
+    rule files as the round had them: it differs where today's file has a known defect."""
 
     path: str
     kind: Kind
@@ -54,15 +53,10 @@ class CheckResult:
     findings: list[Finding] = field(default_factory=list)
 
     @classmethod
-    def of(
-        cls, path: Path, kind: Kind, findings: Iterable[Finding], ruleset: str, *, demonstration: bool = False
-    ) -> Self:
+    def of(cls, path: Path, kind: Kind, found: Iterable[Finding], ruleset: str, *, demonstration: bool = False) -> Self:
         """Return the result of the strict checks alone."""
-        listed = list(findings)
-        strict = verdict(listed)
-        return cls(
-            path=str(path), kind=kind, strict=strict, ruleset=ruleset, demonstration=demonstration, findings=listed
-        )
+        result = cls(path=str(path), kind=kind, strict="pass", ruleset=ruleset, findings=list(found))
+        return replace(result, strict=verdict(result.findings), demonstration=demonstration)
 
     @property
     def failed(self) -> bool:
@@ -122,8 +116,7 @@ def wrapped(text: str, first: str, further: str, max_lines: int | None = None) -
 def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, quiet: bool = False) -> list[str]:
     """Format many results: errors and warnings in groups that say the same but for numbers and names, then the totals.
 
-    root: paths are shown relative to it. quiet: the totals only.
-    """
+    root: paths are shown relative to it. quiet: the totals only."""
     lines = [] if quiet else list(group_lines(results, root, by))
     for kind in ("log", "set", "package"):
         some = [result for result in results if result.kind == kind]

@@ -51,21 +51,12 @@ class Forecast:
 
 
 def forecast(
-    benchmark: str,
-    batch_size: int | None,
-    rules: Ruleset | None = None,
-    given: Sequence[RunSummary] = (),
+    benchmark: str, batch_size: int | None, rules: Ruleset | None = None, given: Sequence[RunSummary] = ()
 ) -> Forecast:
-    """Forecast sets that converge like the runs `given`, or by default like the reference.
-
-    Args:
-        batch_size: default: that of `given`.
-        rules: default: the newest round that has points of the benchmark.
-
-    Raises:
-        UsageError: no points for the benchmark, round or batch size; runs of several
-            benchmarks or batch sizes, of data other than the benchmark's, or fewer than two that converged.
-    """
+    """Forecast sets that converge like the runs `given`, or by default like the reference. `batch_size`: default: that
+    of `given`. `rules`: default: the newest round that has points of the benchmark. Raises UsageError: no points for
+    the benchmark, round or batch size; runs of several benchmarks or batch sizes, of data other than the
+    benchmark's, or fewer than two that converged."""
     rules = _rules(benchmark, rules)
     if {run.benchmark for run in given if run.events} - {benchmark}:
         raise UsageError("the logs are of several benchmarks; pass the runs of one set.")

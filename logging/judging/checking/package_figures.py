@@ -29,12 +29,9 @@ def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: s
     """Return an error for each value in manifest.json or a README.md of the package in `folder` that its logs do not
     confirm; none for a package of another tool.
 
-    Logs with a config digest are timedrun's, whose `package` always writes a manifest: without one, it was removed
-    (an error if timedrun's source is packaged too), or the package was assembled by hand (a warning).
-
-    Args:
-        ruleset: for a manifest that names none.
-    """
+    Logs with a config digest are timedrun's, whose `package` always writes a manifest: without one, it was removed (an
+    error if timedrun's source is packaged too), or the package was assembled by hand (a warning). `ruleset`: for a
+    manifest that names none."""
     listing = list_folder(folder)
     manifest = read_json(listing, MANIFEST)
     if not isinstance(manifest, dict) or not {"scores", "runs"} <= manifest.keys():

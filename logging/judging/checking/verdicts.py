@@ -34,11 +34,7 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckReport], list[Finding]]:
     """Check the logs of one set, one in memory at a time; return their reports and the findings on the whole set.
-
-    Args:
-        files: at least one.
-        ruleset: default: each log's own; the set is checked by that of `ruleset_of`.
-    """
+    `files`: at least one. `ruleset`: default: each log's own; the set is checked by that of `ruleset_of`."""
     reports = [check(file, ruleset) for file in files]
     summaries = [report.summary for report in reports]
     copies = copied_paths(summaries)  # with another run's config and digest
@@ -71,8 +67,7 @@ def config_findings(log: RunSummary) -> list[Finding]:
     """Return the finding that the config stored with a log of `timedrun run` is not the one whose digest it logs.
 
     A missing config is an error if the log is in a package or with other configs, which were written with it. A log
-    that was copied alone cannot be verified: a warning.
-    """
+    that was copied alone cannot be verified: a warning."""
     run = recorded_run_of(log.path)
     missing = not run.config.is_file()
     why = "" if not log.events or (missing and log.config_digest is None) else run.problem(log)
@@ -191,13 +186,9 @@ def _check_package(
 
 
 def _with_official(result: CheckResult, official: OfficialVerdict) -> CheckResult:
-    return replace(
-        result,
-        official=official.verdict,
-        own_round=official.own_round,
-        checker=f"{official.checker} ({official.tool})",
-        findings=[*result.findings, *official_findings(official)],
-    )
+    findings, checker = [*result.findings, *official_findings(official)], f"{official.checker} ({official.tool})"
+    said = official.verdict, official.own_round
+    return replace(result, official=said[0], own_round=said[1], checker=checker, findings=findings)
 
 
 def check_package(folder: Path, rules: Ruleset) -> list[Finding]:

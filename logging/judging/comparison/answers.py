@@ -23,8 +23,7 @@ class Budget:
     """Time, money or energy that a run may take."""
 
     amount: float
-    unit: str
-    """Key of MINUTES or JOULES, or usd."""
+    unit: str  # key of MINUTES or JOULES, or usd
 
     @classmethod
     def parse(cls, text: str) -> Budget:
@@ -72,15 +71,12 @@ class Answer:
     """Difference from the baseline's quality at the budget, over the seeds of both, positive if better."""
     at_most: float | None = None
     """Minutes of the shortest run, if all seeds have the quality by its end and some have it before."""
-    why: str = ""
-    """Reason for no answer."""
+    why: str = ""  # reason for no answer
     usd: float | None = None
     joules: float | None = None
     """Energy until the quality, or of the budget; geometric mean over the seeds. None: not measured."""
-    energy: str = ""
-    """Measured part of the system."""
-    extrapolated: bool = False
-    """True if the times are of a profile of other hardware."""
+    energy: str = ""  # measured part of the system
+    extrapolated: bool = False  # True if the times are of a profile of other hardware
 
 
 def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
@@ -126,17 +122,12 @@ def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
     if not any(bought):
         why = next((f": {curve.hourly.reason}" for curve in curves if curve.hourly), "; give it by --price")
         raise UsageError(f"a budget of {budget} needs the price of an hour{why}.")
-    of_curves: list[dict[int, float | None]] = [
-        {
-            seed: None if amount is None else quality_at(curve.points(seed, sign, budget.is_energy), amount)
-            for seed in seeds(curve)
-        }
-        for curve, amount in zip(curves, bought, strict=True)
-    ]
-    errors = [
-        0.0 if amount is None else error_at(curve.mean_points(sign, budget.is_energy), amount)
-        for curve, amount in zip(curves, bought, strict=True)
-    ]
+    of_curves: list[dict[int, float | None]] = []
+    errors = []
+    for curve, amount in zip(curves, bought, strict=True):
+        points = {seed: curve.points(seed, sign, budget.is_energy) for seed in seeds(curve)}
+        of_curves.append({seed: amount and quality_at(of, amount) for seed, of in points.items()})
+        errors.append(error_at(curve.mean_points(sign, budget.is_energy), amount) if amount else 0.0)
     answers = []
     for curve, amount, of_seed, error in zip(curves, bought, of_curves, errors, strict=True):
         values = [value for value in of_seed.values() if value is not None]

@@ -47,16 +47,10 @@ def compare_sets(
 
     Benchmark, dataset and target must be equal, and so must the hardware and the digest of the data if both sets
     recorded them. The ratio is of the runs, or the pairs, that reach the target; the verdict takes the others into
-    account, by the expected times to a success.
-
-    Args:
-        allow: kinds of `ALLOWABLE` that may differ; the result lists the differences.
-        attempts: of each set, runs included that have no log or no partner; default: those of the runs.
-
-    Raises:
-        NotComparable: the sets differ, a set holds copies of one log or no run that reached the target, or paired runs
-            were not interleaved. The message names every difference with its files.
-    """
+    account, by the expected times to a success. `allow`: kinds of `ALLOWABLE` that may differ; the result lists the
+    differences. `attempts`: of each set, runs included that have no log or no partner; default: those of the runs.
+    Raises NotComparable if the sets differ, a set holds copies of one log or no run that reached the target, or paired
+    runs were not interleaved. The message names every difference with its files."""
     differences = _allowed_differences(slow, fast, allow)
     sets, notes = (slow, fast), list[str]()
     failed = [_failures(name, runs, notes) for name, runs in zip(("first", "second"), sets, strict=True)]
@@ -74,13 +68,8 @@ def compare_sets(
     if paired:
         _refuse_unless_interleaved(slow, fast)
         failed, disturbed = [failed[0] | failed[1]] * 2, [disturbed[0] | disturbed[1]] * 2  # pairs are left out whole
-    times, quiet = (
-        [
-            [run.minutes or math.nan for i, run in enumerate(runs) if i not in out]
-            for runs, out in zip(sets, outs, strict=True)
-        ]
-        for outs in (failed, [{*out} | loud for out, loud in zip(failed, disturbed, strict=True)])
-    )
+    left_out = failed, [{*out} | loud for out, loud in zip(failed, disturbed, strict=True)]
+    times, quiet = ([_times(runs, out) for runs, out in zip(sets, outs, strict=True)] for outs in left_out)
     if not times[0]:
         raise NotComparable(
             f"{names[0]} and {names[1]} reach the target in no pair both, but in {len(attempts[0].reached)} and"
@@ -134,7 +123,11 @@ def _allowed_differences(
             raise NotComparable(f"a set contains copies of a run: {message}.")
     differences = (*_logged_differences(slow, fast), *_recorded_differences(slow, fast))
     if refused := [d for d in differences if d.kind not in allow or d.kind not in ALLOWABLE]:
-        raise NotComparable(_refusal(refused), refused)
+        kinds = list(dict.fromkeys(difference.kind for difference in refused))
+        advice = "Times of different benchmarks are never compared."
+        if set(kinds) <= set(ALLOWABLE):
+            advice = f"If that is intended, use --allow {' '.join(kinds)}."
+        raise NotComparable(f"not compared: the sets differ ({'; '.join(map(str, refused))}). {advice}", refused)
     return differences
 
 
@@ -184,12 +177,8 @@ def _logged_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) 
         known = [run for run in (*slow, *fast) if getattr(run, logged) is not None or reached(run)]
         for other in known[1:]:
             if of(other) != of(known[0]):
-                yield Difference(
-                    kind=kind,
-                    what=logged.replace("_", " "),
-                    first=f"{of(known[0])} in {_name(known[0].path)}",
-                    second=f"{of(other)} in {_name(other.path)}",
-                )
+                first, second = (f"{of(run)} in {_name(run.path)}" for run in (known[0], other))
+                yield Difference(kind=kind, what=logged.replace("_", " "), first=first, second=second)
                 break
 
 
@@ -214,11 +203,8 @@ def _recorded_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]
 def _caveats(slow: RunSummary, fast: RunSummary) -> list[str]:
     """Return the differences between the sets' first runs that may affect speed but do not forbid a comparison."""
     sides = [recorded_run_of(run.path) for run in (slow, fast)]
-    notes = [
-        f"the {name} set has no description of its hardware, which may differ"
-        for name, side in zip(("first", "second"), sides, strict=True)
-        if not side.system.is_file()
-    ]
+    undescribed = [name for name, side in zip(("first", "second"), sides, strict=True) if not side.system.is_file()]
+    notes = [f"the {name} set has no description of its hardware, which may differ" for name in undescribed]
     groups = differences(*sides)
     for text, values in (
         ("the software differs", groups["versions"]),
@@ -232,6 +218,10 @@ def _caveats(slow: RunSummary, fast: RunSummary) -> list[str]:
     if slow.global_batch_size != fast.global_batch_size:
         notes.append(f"the global batch size differs: {slow.global_batch_size} and {fast.global_batch_size}")
     return notes
+
+
+def _times(runs: Sequence[RunSummary], left_out: Collection[int]) -> list[float]:
+    return [run.minutes or math.nan for i, run in enumerate(runs) if i not in left_out]
 
 
 def _parts(runs: Sequence[RunSummary], left_out: Collection[int]) -> list[RunParts]:
@@ -290,14 +280,6 @@ def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSum
                 "interleaved; use --no-paired."
             )
         before = max([before, *starts])
-
-
-def _refusal(refused: Sequence[Difference]) -> str:
-    listed = "; ".join(map(str, refused))
-    kinds = list(dict.fromkeys(difference.kind for difference in refused))
-    if set(kinds) <= set(ALLOWABLE):
-        return f"not compared: the sets differ ({listed}). If that is intended, use --allow {' '.join(kinds)}."
-    return f"not compared: the sets differ ({listed}). Times of different benchmarks are never compared."
 
 
 def _score(runs: Sequence[RunSummary]) -> Score:

@@ -19,8 +19,7 @@ def together(base: Rates, alone: Sequence[Rates]) -> Rates:
 
     A change that takes away a share of a part takes the same share of what the others leave: after one that halves the
     backward pass, a second one saves half as much ("Our Methodology", MosaicML 2021). So do shares that it adds to
-    computing; to another part it adds its seconds. Raises UsageError unless all are profiles of one schedule.
-    """
+    computing; to another part it adds its seconds. Raises UsageError unless all are profiles of one schedule."""
     for rates in alone:
         if (len(rates.positions), rates.schedule, rates.global_batch) != (
             len(base.positions),

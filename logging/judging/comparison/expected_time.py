@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from judging.scoring.interval import Interval, bracketed
 
-UNSEEN: Final = 2.0
-"""Where no run missed, a miss is taken to last this many times as long as the longest run."""
+UNSEEN: Final = 2.0  # where no run missed, a miss is taken to last this many times as long as the longest run
 DRAWS: Final = 50_000
 
 
@@ -58,8 +57,7 @@ def expected_time(runs: Attempts, confidence: float = 0.95) -> ExpectedTime:
     known by a confidence distribution: p by Clopper and Pearson's two betas, a mean by Student's t on logarithms. Draws
     of all are combined, those of p for either bound apart (melding: Fay, Proschan and Brittain, Biometrics 71, 2015),
     since a bootstrap fails for few runs. A single time borrows the spread of the others, and without a miss one is
-    taken to last `UNSEEN` times the longest run.
-    """
+    taken to last `UNSEEN` times the longest run."""
     found = ExpectedTime(reached=len(runs.reached), runs=len(runs.reached) + len(runs.missed))
     if not math.isfinite(runs.expected):
         return found

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import cattrs
 
-from judging.comparison.tradeoff import Curve
+from judging.comparison.tradeoff import Curve, runs_of
 from judging.ground.errors import UsageError
 from judging.ground.result_files import read_json
 from judging.scoring.clocks import optimizer_steps
@@ -52,8 +52,7 @@ class Position:
     progress: float
     seconds_per_step: float
     waited_for_a_core: float = 0.0
-    parts: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of each part of a step."""
+    parts: Mapping[str, float] = field(default_factory=dict)  # seconds of each part of a step
 
 
 @dataclass(frozen=True)
@@ -91,18 +90,16 @@ class Rates:
             rates = cls.of({**read_json(path), "file": str(path)})
         except (cattrs.BaseValidationError, TypeError) as error:
             why = "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else error
-            raise UsageError(
-                f"{path} is not a profile with an evaluation (`timedrun profile --evaluation --json`): {why}."
-            ) from None
+            wanted = "a profile with an evaluation (`timedrun profile --evaluation --json`)"
+            raise UsageError(f"{path} is not {wanted}: {why}.") from None
         seconds = [rates.evaluation_seconds, *(at.seconds_per_step for at in rates.positions)]
         fractions = all(0 <= at.progress <= 1 for at in rates.positions) and rates.positions
         steps = rates.schedule is None or rates.schedule.steps > 0
         if not (fractions and steps and all(0 <= each < float("inf") for each in seconds) and any(seconds)):
             raise UsageError(f"{path}: needs positions from 0 to 1, steps, and times that are not negative or all 0.")
         if len(rates.positions) > 1 and rates.schedule is None:
-            raise UsageError(
-                f"{path}: several positions need the steps of the whole schedule ('schedule': {{'steps': N}})."
-            )
+            wanted = "the steps of the whole schedule ('schedule': {'steps': N})"
+            raise UsageError(f"{path}: several positions need {wanted}.")
         return rates
 
     @cached_property
@@ -118,8 +115,7 @@ class Rates:
         """Return the extrapolated time to train of a run, whose schedule was `ratio` times as long as its config's. It
         may have ended before the profiled one, at its target or because that one may last longer than its schedule.
 
-        Raises UsageError if the log lacks its steps, or if its global batch is another.
-        """
+        Raises UsageError if the log lacks its steps, or if its global batch is another."""
         if self.global_batch not in (None, run.global_batch_size):
             raise UsageError(f"{run.path} has a global batch of {run.global_batch_size}, {self.file} another one.")
         if (steps := optimizer_steps(run, rules)) is None:
@@ -135,14 +131,8 @@ def extrapolated(
     curves: Sequence[Curve], given: Sequence[tuple[str, Rates]], price: Price | None = None
 ) -> dict[str, tuple[list[Curve], list[str]]]:
     """Return, for each machine that profiles are of, the curves with its times, and notes on what was left out.
-
-    Args:
-        given: profiles, each with the label of its curve; "": the curve of the config that it names.
-        price: of each machine.
-
-    Raises:
-        UsageError: two profiles of a machine are of one curve, or one is of none.
-    """
+    `given`: profiles, each with the label of its curve; "": the curve of the config that it names. `price`: of each
+    machine. Raises UsageError if two profiles of a machine are of one curve, or one is of none."""
     of_machines: dict[str, list[tuple[str, Rates]]] = {}
     for label, rates in given:
         of_machines.setdefault(rates.hardware or "another machine", []).append((label, rates))
@@ -152,42 +142,33 @@ def extrapolated(
 def _on_machine(
     curves: Sequence[Curve], hardware: str, given: Sequence[tuple[str, Rates]], price: Price | None
 ) -> tuple[list[Curve], list[str]]:
-    of: dict[str, Rates] = {}
+    found: dict[str, Rates] = {}
     labels = [curve.label for curve in curves]
     for label, rates in given:
-        matching = [
-            curve.label for curve in curves if (curve.label == label if label else rates.config in _names(curve))
-        ]
-        if len(matching) != 1 or matching[0] in of:
+        matching = [of.label for of in curves if (of.label == label if label else rates.config in _names(of))]
+        if len(matching) != 1 or matching[0] in found:
             why = f"may be {' or '.join(matching)}" if matching else f"is none of {', '.join(labels[:MAX_NAMED])}"
             why = "has two profiles" if len(matching) == 1 else why
-            raise UsageError(
-                f"{rates.file}: the curve of {label or rates.config} {why}; name it as LABEL={rates.file}."
-            )
-        of[matching[0]] = rates
+            where = f"{rates.file}: the curve of {label or rates.config}"
+            raise UsageError(f"{where} {why}; name it as LABEL={rates.file}.")
+        found[matching[0]] = rates
     shifted = []
     for curve in curves:
-        if (found_rates := of.get(curve.label)) is not None:
-            runs = [run for of_seeds in curve.budgets.values() for run in of_seeds.values()]
-            rules, _ = rules_of(runs[0].benchmark or "", None, runs)
+        if (own := found.get(curve.label)) is not None:
+            rules, _ = rules_of(runs_of([curve])[0].benchmark or "", None, runs_of([curve]))
             budgets = {
-                ratio: {
-                    seed: replace(run, minutes=found_rates.seconds(run, ratio, rules) / 60)
-                    for seed, run in of_seeds.items()
-                }
-                for ratio, of_seeds in curve.budgets.items()
+                ratio: {seed: replace(run, minutes=own.seconds(run, ratio, rules) / 60) for seed, run in runs.items()}
+                for ratio, runs in curve.budgets.items()
             }
-            hourly = None if price is None else cost_on(found_rates.system, 60.0, price)
-            where = f"{hardware} ({found_rates.file})"
-            shifted.append(
-                replace(curve, budgets=budgets, extrapolated=where, hourly=hourly, joules={}, energy=NO_ENERGY)
-            )
+            hourly = None if price is None else cost_on(own.system, 60.0, price)
+            facts = {"extrapolated": f"{hardware} ({own.file})", "energy": NO_ENERGY}
+            shifted.append(replace(curve, budgets=budgets, hourly=hourly, joules={}, **facts))
     notes = [
         f"{rates.file}: measured while its thread waited for a core for {waited:.0%} of the time, so times are too long"
-        for rates in of.values()
+        for rates in found.values()
         if (waited := fmean(at.waited_for_a_core for at in rates.positions)) > MOST_WAITING
     ]
-    if missing := [label for label in labels if label not in of]:
+    if missing := [label for label in labels if label not in found]:
         notes.append(f"left out, without a profile: {listed(missing, MAX_NAMED)}")
     return shifted, notes
 

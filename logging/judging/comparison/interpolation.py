@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 Point = tuple[float, float]
-Points = Sequence[Point]
-"""(minutes, quality), in the order of time."""
+Points = Sequence[Point]  # (minutes, quality), in the order of time
 
 STEPS: Final = 16
 """Times between two points at which a quality is looked for, of which the first is refined by `HALVINGS`."""
@@ -84,8 +83,7 @@ def error_at(points: Points, minutes: float) -> float:
       for a factor of 2;
     * the difference from a parabola that leaves out the first or the last of four points.
 
-    ``tests/judging/comparison/test_interpolation.py`` holds it against power laws, saturating and log-linear curves.
-    """
+    ``tests/judging/comparison/test_interpolation.py`` holds it against power laws, saturating and log-linear curves."""
     place = bisect_left([time for time, _ in points], minutes)
     if place in (0, len(points)) or points[place][0] == minutes:
         return 0.0

@@ -28,8 +28,7 @@ class Quality:
     shown only of what is better, and equal sets have p < 0.05 in 5 % of races. It is None, for the reason `untested`,
     without a test. `p_sign` is that of the sign test, of the median difference and without Student's assumption of
     normal ones. `at_target` says that the runs ended at their first evaluation at the target, so that these
-    qualities were selected: runs that reached it are then what counts.
-    """
+    qualities were selected: runs that reached it are then what counts."""
 
     runs: tuple[int, int]
     reached: tuple[int, int]
@@ -83,8 +82,7 @@ def compare_quality(
     Args:
         runs: of each set, those included that have no log of their end.
         margin: largest loss of quality that counts as none, in its unit; to be chosen before the runs.
-        at_target: runs end at their first evaluation at the target; default: as their evaluations look.
-    """
+        at_target: runs end at their first evaluation at the target; default: as their evaluations look."""
     quality = Quality(
         runs=runs,
         reached=(sum(map(reached, first)), sum(map(reached, second))),

@@ -23,8 +23,7 @@ def confidence_of_look(pairs: int, last: int, comparisons: int = 1) -> float:
     the boundary is found by simulation, always with the same draws. Several comparisons have as many parts of these
     5 % (Bonferroni), so that the intervals of all hold at all looks at once.
 
-    Raises ValueError unless `FIRST_LOOK` <= pairs <= last.
-    """
+    Raises ValueError unless `FIRST_LOOK` <= pairs <= last."""
     if not FIRST_LOOK <= pairs <= last:
         raise ValueError(f"a look after {pairs} of {last} pairs; the first is after {FIRST_LOOK}")
     return 1 - _level(last, comparisons) * float((pairs / last) ** SHAPE)

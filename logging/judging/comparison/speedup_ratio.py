@@ -2,14 +2,14 @@
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean, median, variance
 from typing import Final, Literal
 
 from judging.comparison.expected_time import ExpectedTime
 from judging.ground.errors import TimedrunError
-from judging.scoring.decomposition import Decomposition, RunParts, TimeParts, decomposition, shared_unit, time_parts
+from judging.scoring.decomposition import Decomposition, RunParts, decomposition, shared_unit, time_parts
 from judging.scoring.interval import Interval
 from judging.scoring.target_test import POWER, power, runs_needed, sign_p
 from mlevents.student_t import quantile, tail
@@ -56,8 +56,7 @@ class Ratio(Interval):
     `attempts` are the expected times to a success of the sets, of all of their runs, and `expected` is their ratio; if
     a run missed the target, the other numbers are of those that reached it, of pairs where both did.
     `divisions` are those of the sets, if both name one; MLPerf forbids comparing results of two. `budget_caveat` says
-    that the slow set has one training budget; `notes` hold further caveats.
-    """
+    that the slow set has one training budget; `notes` hold further caveats."""
 
     ratio_of_medians: float
     runs_slow: int
@@ -187,12 +186,10 @@ class Ratio(Interval):
             fact += f" {self.misses}: {self.verdict}; {self.by_expected} ({times}).{self._but}"
             return f"{self.where_reached.strip().capitalize()}, {self.fast} is {fact}"
         fact += self._but
-        heads = {
-            "faster": f"{self.fast} is faster:",
-            "slower": f"{self.fast} is slower:",
-            "no difference shown": f"No significant difference: {self.fast} is",
-        }
-        return f"{heads.get(self.verdict, f'{self.verdict.capitalize()}: {self.fast} is')} {fact}"
+        if self.verdict in ("faster", "slower"):
+            return f"{self.fast} is {self.verdict}: {fact}"
+        why = "No significant difference" if self.verdict == "no difference shown" else self.verdict.capitalize()
+        return f"{why}: {self.fast} is {fact}"
 
     @property
     def without_disturbed(self) -> str:
@@ -221,15 +218,10 @@ def across(first: str, second: str) -> str:
 
 def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool, confidence: float = 0.95) -> Ratio:
     """Compute the ratio slow / fast of two sets of times (in any one unit), neither empty; pairs are complete.
-
-    Args:
-        paired: slow[i] and fast[i] ran in immediate succession, so that slow drifts of the machine cancel. The interval
-            is Student's t on the logarithms of the ratios; unpaired, Welch's t on the logarithms of the times.
-        confidence: probability that the interval covers the true ratio.
-
-    Raises:
-        NotComparable: a time is not a positive number.
-    """
+    `paired`: slow[i] and fast[i] ran in immediate succession, so that slow drifts of the machine cancel. The
+    interval is Student's t on the logarithms of the ratios; unpaired, Welch's t on the logarithms of the times.
+    `confidence`: probability that the interval covers the true ratio. Raises NotComparable if a time is not a positive
+    number."""
     for name, times in (("first", slow), ("second", fast)):
         for index, time in enumerate(times):
             if not math.isfinite(time) or time <= 0:
@@ -239,7 +231,8 @@ def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool, confi
     faster, slower = sum(map(operator.gt, a, b)), sum(map(operator.lt, a, b))
     low = high = p = None
     if min(len(a), len(b)) > 1:
-        error, degrees = _paired_error(a, b) if paired else _welch_error(a, b)
+        of_pairs = math.sqrt(variance(map(operator.sub, a, b)) / len(a)) if paired else math.nan
+        error, degrees = (of_pairs, len(a) - 1) if paired else _welch_error(a, b)
         reach = quantile(degrees, confidence) * error
         low, high = math.exp(middle - reach), math.exp(middle + reach)
         p = 1.0 if middle == 0 else tail(abs(middle) / error, degrees) if error else 0.0
@@ -265,16 +258,10 @@ def decompose(
     if (unit := shared_unit([*slow, *fast])) is None:
         return None
     each = [[time_parts([run], unit) for run in runs] for runs in (slow, fast)]
-    factors: list[Callable[[TimeParts], float]] = [
-        lambda parts: parts.samples,
-        lambda parts: 1 / parts.samples_per_second,
-        lambda parts: 1 / parts.training_share,
-    ]
+    factors = [[(of.samples, 1 / of.samples_per_second, 1 / of.training_share) for of in runs] for runs in each]
     bounds = []
-    for of in factors:
-        a, b = ([of(run) for run in runs] for runs in each)
-        ratio = compare(a, b, paired=paired, confidence=confidence)
-        bounds.append(ratio.bounds or (None, None))
+    for a, b in zip(*(zip(*of_runs, strict=True) for of_runs in factors), strict=True):
+        bounds.append(compare(a, b, paired=paired, confidence=confidence).bounds or (None, None))
     first, second = (time_parts(runs, unit, geometric_mean) for runs in (slow, fast))
     return decomposition(first, second, bounds)
 
@@ -305,11 +292,6 @@ def pairs_needed(ratio: float, spread: float) -> int | None:
     """Return the number of pairs that show a true `ratio` with probability `POWER`, None for more than `MOST_RUNS`."""
     pairs = runs_needed(abs(math.log(ratio)) / spread, SIDE)
     return pairs and max(pairs, LEAST_PAIRS)
-
-
-def _paired_error(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
-    """Return the standard error of the mean difference of pairs, and its degrees of freedom."""
-    return math.sqrt(variance(x - y for x, y in zip(a, b, strict=True)) / len(a)), len(a) - 1
 
 
 def _welch_error(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:

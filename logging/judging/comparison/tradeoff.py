@@ -23,8 +23,7 @@ from judging.scoring.power import shared_energy
 from mlevents.run_status import rules_of
 from mlevents.summary import RunSummary
 
-LEAST_SEEDS: Final = 3
-"""Seeds for an interval and a verdict."""
+LEAST_SEEDS: Final = 3  # seeds for an interval and a verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +32,14 @@ class Curve:
 
     label: str
     budgets: Mapping[float, Mapping[int, RunSummary]]
-    unit: str = "x"
-    """Before a budget in tables: "x" of a multiple, "" of a number."""
+    unit: str = "x"  # before a budget in tables: "x" of a multiple, "" of a number
     extrapolated: str = ""
     """Machine and file of the profile from which the times were extrapolated; "" if they were measured."""
-    hourly: Cost | None = None
-    """Price of an hour of the system."""
+    hourly: Cost | None = None  # price of an hour of the system
 
     joules: Mapping[Path, float] = field(default_factory=dict)
     """Energy of each run by its path; {} if it is not known of every run of every curve."""
-    energy: str = ""
-    """Measured part of the system, or the reason for no joules."""
+    energy: str = ""  # measured part of the system, or the reason for no joules
 
     def points(self, seed: int, sign: float, joules: bool = False) -> Points:
         """Return the points of one seed; a lower-is-better quality has `sign` -1. With `joules`, energy is in the place
@@ -75,16 +71,11 @@ class Gain:
     """Baseline's time / the point's at equal quality; 0 or infinite where the baseline was not measured."""
     reach: tuple[float, float] | None = None
     """Times of the baseline's shortest and longest runs / the point's: the speed-ups that can be measured."""
-    frontier: bool = False
-    """True if no other point is as good in less time."""
-    usd: float | None = None
-    """Cost of `minutes`, None without a price."""
-    joules: float | None = None
-    """Geometric mean of the energy, None if it is not known."""
-    unit: str = "x"
-    """Of its curve."""
-    extrapolated: bool = False
-    """True if the time was extrapolated from a profile of other hardware."""
+    frontier: bool = False  # True if no other point is as good in less time
+    usd: float | None = None  # cost of `minutes`, None without a price
+    joules: float | None = None  # geometric mean of the energy, None if it is not known
+    unit: str = "x"  # of its curve
+    extrapolated: bool = False  # True if the time was extrapolated from a profile of other hardware
     beyond: str = ""
     """Verdict where `quality_at_equal_time` gives none. If a seed is outside the baseline's times: "strictly better"
     than its shortest run, in time and quality, with each seed; "strictly worse" than its longest; "better" or "worse"
@@ -117,8 +108,7 @@ class Comparison:
     warnings: Sequence[str] = field(default=())
     extrapolated: str = ""
     hourly: Cost | None = None
-    energy: str = ""
-    """Measured part of the system, or the reason for no joules in the gains."""
+    energy: str = ""  # measured part of the system, or the reason for no joules in the gains
 
     @property
     def verdict(self) -> str:
@@ -151,8 +141,7 @@ def with_energy(curves: Sequence[Curve]) -> list[Curve]:
 def direction(runs: Iterable[RunSummary]) -> float:
     """Return 1 if a higher quality is better by the rules of the runs' benchmark, and -1 if a lower one is.
 
-    Raises UsageError if there are no runs, or if they are of several benchmarks, or of one without rules.
-    """
+    Raises UsageError if there are no runs, or if they are of several benchmarks, or of one without rules."""
     listed = list(runs)
     if not listed:
         raise UsageError("no run has a time above 0 and a quality, so there is no curve.")
@@ -172,9 +161,8 @@ def compare_curves(curves: Sequence[Curve]) -> list[Comparison]:
     best = frontier(point for curve in curves for point in curve.mean_points(sign))
     results = []
     for curve in curves:
-        gains = [
-            _gain(curve, ratio, None if curve is baseline else baseline, sign, best) for ratio in sorted(curve.budgets)
-        ]
+        other = None if curve is baseline else baseline
+        gains = [_gain(curve, ratio, other, sign, best) for ratio in sorted(curve.budgets)]
         facts = {"extrapolated": curve.extrapolated, "energy": curve.energy}
         results.append(Comparison(label=curve.label, gains=gains, hourly=curve.hourly, **facts))
     return results
@@ -204,7 +192,9 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
         else:
             beyond = _beyond(of_seeds, others, error)
         if equal_time is None or beyond or (verdict == "no difference shown" and 4 * error > equal_time.width):
-            needs = _length_at(baseline, sign, minutes)
+            of_lengths = {length: _middle(_values(of.values(), sign))[0] for length, of in baseline.budgets.items()}
+            near = min(of_lengths, key=lambda length: abs(math.log(of_lengths[length] / minutes)))
+            needs = near / (of_lengths[near] / minutes)
     return Gain(
         ratio=ratio,
         seeds=len(runs),
@@ -244,13 +234,6 @@ def _beyond(of_seeds: Sequence[tuple[float, float, Points]], others: Sequence[fl
     if difference.verdict_against(0, "better", "worse") != wanted:
         return "not comparable"
     return f"strictly {wanted}" if all(outside) and len({bound > 0 for bound in bounds}) == 1 else wanted
-
-
-def _length_at(baseline: Curve, sign: float, minutes: float) -> float:
-    """Return the length of the baseline that would take about `minutes`, from the measured one nearest in time."""
-    lengths = ((_middle(_values(runs.values(), sign))[0] / minutes, ratio) for ratio, runs in baseline.budgets.items())
-    times, ratio = min(lengths, key=lambda length: abs(math.log(length[0])))
-    return ratio / times
 
 
 def _values(

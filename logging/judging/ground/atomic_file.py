@@ -11,6 +11,7 @@ from typing import BinaryIO, Self
 
 from judging.ground.errors import DataError
 from judging.ground.file_kind import require_own_kind
+from mlevents.runlog import fsync_folder as fsync_folder
 
 DRAFT = ".draft"  # end of the name of a file that is not complete
 
@@ -37,9 +38,8 @@ def check_size(folder: Path, name: str, stored: StoredFile) -> None:
     if (size := path.stat().st_size) != stored.bytes:
         require_own_kind(path)
         fault = "truncated" if size < stored.bytes else "too long"
-        raise DataError(
-            f"{path}: {fault}, {size:,} bytes instead of {stored.bytes:,}; copy or prepare the store again."
-        )
+        fault = f"{fault}, {size:,} bytes instead of {stored.bytes:,}"
+        raise DataError(f"{path}: {fault}; copy or prepare the store again.")
 
 
 def check_content(folder: Path, name: str, stored: StoredFile) -> None:
@@ -70,8 +70,7 @@ def failures(
 class FileWriter:
     """A new file, hashed while it is written and renamed to `path` when it is complete.
 
-    As a context manager it is completed at the end and discarded on an error.
-    """
+    As a context manager it is completed at the end and discarded on an error."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,15 +142,6 @@ def replace_text(path: Path, text: str) -> None:
         if isinstance(error, OSError):  # a failed write names no file
             error.filename = error.filename or str(path)
         raise
-
-
-def fsync_folder(folder: Path) -> None:
-    """Flush the names in `folder` to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _open_draft(path: Path) -> tuple[Path, BinaryIO]:

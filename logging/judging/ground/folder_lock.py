@@ -13,14 +13,9 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path, known: Sequence[str]) -> Iterator[None]:
-    """Lock `folder` for this process; create it if it is missing, and remove it at the end if it is empty.
-
-    Args:
-        known: names, one of which a non-empty folder must contain to be accepted.
-
-    Raises:
-        DataError: it is a file, holds something else, or another process has it.
-    """
+    """Lock `folder` for this process; create it if it is missing, and remove it at the end if it is empty. `known`:
+    names, one of which a non-empty folder must contain to be accepted. Raises DataError if it is a file, holds
+    something else, or another process has it."""
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; nothing was prepared; name a folder instead.")
     names = [path.name for path in folder.iterdir() if path.name != LOCK] if folder.exists() else []

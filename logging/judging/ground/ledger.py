@@ -75,8 +75,7 @@ def parse(data: bytes) -> Ledger:
     """Verify the lines of a ledger, whatever its bytes.
 
     A line that is not an entry was cut by a crash if it is the last one or the next line holds its SHA-256. A last line
-    that lacks only its line feed is whole.
-    """
+    that lacks only its line feed is whole."""
     runs: dict[int, AnnouncedRun] = {}
     torn: list[int] = []
     broken, head = "", _digest(b"")

@@ -21,12 +21,9 @@ from judging.ground.errors import UsageError
 from judging.ground.file_kind import require_own_kind
 from mlevents.terminal_escape import printable
 
-PATTERN: Final = "logs.tar.*"
-"""Names of archives that are found in folders."""
-LARGEST: Final = 2**29
-"""Bytes of all archives, decompressed; the logs of a whole round have half of it."""
-MOST_MEMBERS: Final = 10_000
-"""Members of all archives; a whole round has some 3,000 files."""
+PATTERN: Final = "logs.tar.*"  # names of archives that are found in folders
+LARGEST: Final = 2**29  # bytes of all archives, decompressed; the logs of a whole round have half of it
+MOST_MEMBERS: Final = 10_000  # members of all archives; a whole round has some 3,000 files
 _OPEN: Final[Mapping[bytes, Callable[..., Any]]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 _DAMAGED: Final = (tarfile.TarError, OSError, EOFError, ValueError, RecursionError, lzma.LZMAError, zlib.error)
 
@@ -36,16 +33,13 @@ class Unpacked:
     """Paths to read, and where the contents of archives would be."""
 
     paths: Sequence[Path]
-    archives: Mapping[Path, Path]
-    """Archive by the temporary folder of its contents."""
-    base: str
-    """Folder that shown paths are relative to."""
+    archives: Mapping[Path, Path]  # archive by the temporary folder of its contents
+    base: str  # folder that shown paths are relative to
 
     def archive_of(self, path: Path) -> str:
         """Return the path of the archive that holds `path`, "" if it is a file of its own."""
-        return next(
-            (self.shown(archive) for folder, archive in self.archives.items() if path.is_relative_to(folder)), ""
-        )
+        holding = (archive for folder, archive in self.archives.items() if path.is_relative_to(folder))
+        return next(map(self.shown, holding), "")
 
     def shown(self, path: Path) -> str:
         """Return the text of a path, that of an archive's file as if it were unpacked next to the archive."""
@@ -61,8 +55,7 @@ def unpacked(paths: Sequence[Path], *, below: bool = True) -> Iterator[Unpacked]
     without one whose files are next to it already.
 
     Raises UsageError for an archive that cannot be read, is no regular file or has unsafe or sparse members or links,
-    and if all together have more than `LARGEST` bytes or `MOST_MEMBERS` members.
-    """
+    and if all together have more than `LARGEST` bytes or `MOST_MEMBERS` members."""
     given = [path for path in paths if path.is_file() and _is_tar(path)]
     found = [file for path in paths if below and path.is_dir() for file in sorted(path.rglob(PATTERN))]
     contents: dict[Path, Path] = {}

@@ -85,11 +85,8 @@ def next_number(folder: Path) -> int:
 
 
 def new_folder(given: str | None, parent: Path, name: str) -> Path:
-    """Return the folder `given`, or the first of <name>_1, <name>_2 ... in `parent` that does not exist.
-
-    Raises:
-        UsageError: `given` exists.
-    """
+    """Return the folder `given`, or the first of <name>_1, <name>_2 ... in `parent` that does not exist. Raises
+    UsageError if `given` exists."""
     if given and Path(given).exists():
         raise UsageError(f"{given} exists; results are never overwritten. Choose another --results folder.")
     numbered = (parent / f"{name}_{number}" for number in itertools.count(1))
@@ -113,9 +110,8 @@ def make_new_folder(given: str | None, parent: Path, name: str) -> Path:
 def require_data_folder(folder: Path | None, source: str) -> Path:
     """Return `folder`, which `source` needs. Raises DataFolderMissing if it was not given or does not exist."""
     if folder is None:
-        raise DataFolderMissing(
-            f"{source} needs a data folder: set --data-folder (or TIMEDRUN_DATA), see `timedrun prepare --help`."
-        )
+        how = "set --data-folder (or TIMEDRUN_DATA), see `timedrun prepare --help`"
+        raise DataFolderMissing(f"{source} needs a data folder: {how}.")
     if not folder.is_dir():
         raise DataFolderMissing(f"data folder {folder} does not exist; set the right one with --data-folder PATH.")
     return folder

@@ -106,8 +106,7 @@ def message(text: str) -> None:
 def stage(text: str, *, terminal_only: bool = True) -> None:
     """Show the stage of a command on standard error until its next output, which takes the line; "" removes it.
 
-    terminal_only: print nothing if standard error is not a terminal, else a line of its own.
-    """
+    terminal_only: print nothing if standard error is not a terminal, else a line of its own."""
     if columns := terminal_columns(sys.stderr):
         write(f"{REMOVE_LINE}{text[: columns - 1]}")
     elif text and not terminal_only:
@@ -118,8 +117,7 @@ def progress(items: Collection[T], what: str, *, shown: bool) -> Iterator[T]:
     """Yield `items`; write `what` and their number to standard error.
 
     On a terminal, to one line, with the first item and then after `PATIENCE`, that is removed at the end; elsewhere to
-    a line after each `SILENCE`.
-    """
+    a line after each `SILENCE`."""
     terminal = sys.stderr.isatty()
     written = -math.inf if terminal else time.monotonic()
     for number, item in enumerate(items):

@@ -35,10 +35,7 @@ class Shard:
 
     def open(self) -> NDArray[np.uint16]:
         """Return the token ids, (tokens,) uint16, mapped into memory."""
-        mapped: NDArray[np.uint16] = np.memmap(
-            self.path, dtype=TOKEN_TYPE, mode="r", offset=HEADER_BYTES, shape=(self.tokens,)
-        )
-        return mapped
+        return np.memmap(self.path, dtype=TOKEN_TYPE, mode="r", offset=HEADER_BYTES, shape=(self.tokens,))
 
 
 def read_shard(path: Path) -> Shard:
@@ -65,9 +62,8 @@ def read_shard(path: Path) -> Shard:
     if tokens < 0 or vocabulary < 0 or vocabulary > np.iinfo(TOKEN_TYPE).max + 1:
         raise DataError(f"{path}: its header names {tokens} tokens and a vocabulary of {vocabulary}; it is damaged.")
     if tokens and size == 4 * tokens:
-        raise DataError(
-            f"{path}: {tokens:,} tokens take 4 bytes each instead of 2; write them again as uint16, little endian."
-        )
+        how = "write them again as uint16, little endian"
+        raise DataError(f"{path}: {tokens:,} tokens take 4 bytes each instead of 2; {how}.")
     if size != TOKEN_TYPE.itemsize * tokens:
         fault = "truncated" if size < TOKEN_TYPE.itemsize * tokens else "too long"
         raise DataError(

@@ -17,8 +17,7 @@ from judging.scoring.power import energy_text
 from mlevents.event import listed
 from mlevents.terminal_escape import printable, shortened
 
-MOST_RIVALS: Final = 3
-"""Configs that are named beside the first one."""
+MOST_RIVALS: Final = 3  # configs that are named beside the first one
 
 
 def best(answers: Sequence[Answer], lower_is_better: bool = False) -> Answer | None:

@@ -59,17 +59,9 @@ class Run:
     def tags(self) -> dict[str, str]:
         """Description of the run, with its status and MLCommons' notice."""
         run = self.summary
-        named = {
-            "benchmark": run.benchmark,
-            "dataset": run.dataset,
-            "config": self.config,
-            "submitter": run.organization,
-            "system": run.platform,
-            "status": run.status or "unfinished",
-            "target_reached": str(reached(run)),
-            "sha256": run.sha256,
-            "verified": f"False. {NOTICE}",
-        }
+        named = {"benchmark": run.benchmark, "dataset": run.dataset, "config": self.config}
+        named |= {"submitter": run.organization, "system": run.platform, "status": run.status or "unfinished"}
+        named |= {"target_reached": str(reached(run)), "sha256": run.sha256, "verified": f"False. {NOTICE}"}
         return {f"timedrun.{name}": value for name, value in named.items() if value}
 
 
@@ -109,11 +101,8 @@ def write_csv(runs: Iterator[Run], out: Path) -> int:
 
 def write_tensorboard(runs: Iterator[Run], folder: Path) -> int:
     """Write event files, a folder per run, with the times of the log and its settings as hparams; return the number of
-    runs. The step of a value is its `progress`.
-
-    Raises:
-        TimedrunError: tensorboard is missing, or `folder` holds a run already.
-    """
+    runs. The step of a value is its `progress`. Raises TimedrunError if tensorboard is missing, or `folder` holds a run
+    already."""
     try:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -149,7 +138,5 @@ def write_tensorboard(runs: Iterator[Run], folder: Path) -> int:
     return count
 
 
-WRITERS: Final[Mapping[str, Callable[[Iterator[Run], Any], int]]] = {
-    "csv": write_csv,
-    "tensorboard": write_tensorboard,
-}
+Writer = Callable[[Iterator[Run], Any], int]
+WRITERS: Final[Mapping[str, Writer]] = {"csv": write_csv, "tensorboard": write_tensorboard}

@@ -73,19 +73,16 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality", confidence: float
     """Plot a value over the time since run_start, and the times to train below it, and write the figure to `out`.
 
     Each run is a thin line; the thick line of a set is the median of its runs at equal times, interpolated linearly
-    between logged values, from the time when all have one. A run that has ended keeps its last value, and the line
-    ends at the median time. A small error of an accuracy, or a wide range of a loss, has a logarithmic axis, so that
-    late differences are visible.
+    between logged values, from the time when all have one. A run that has ended keeps its last value, and the line ends
+    at the median time. A small error of an accuracy, or a wide range of a loss, has a logarithmic axis, so that late
+    differences are visible. Raises PlotError if matplotlib is missing, the sets are of different benchmarks, or no run
+    logged such a value.
 
     Args:
         sets: runs by their name in the legend; at most 7 sets, all of one benchmark.
         out: .png, .svg or .pdf.
         what: one of `WHAT`; only the quality has the panel of times to train.
-        confidence: of each speed-up's interval; default: so that all hold at once with 95 % (Bonferroni).
-
-    Raises:
-        PlotError: matplotlib is missing, the sets are of different benchmarks, or no run logged such a value.
-    """
+        confidence: of each speed-up's interval; default: so that all hold at once with 95 % (Bonferroni)."""
     records = [record for runs in sets.values() for record in runs]
     benchmark = _one_benchmark(sets, records)
     minutes = {name: [_curve(run, what) for run in runs] for name, runs in sets.items()}

@@ -22,8 +22,7 @@ def plot_tradeoff(comparisons: Sequence[Comparison], out: Path) -> None:
     frontier, and beside it each curve's difference of quality from the first at equal time, both with their 95 %
     intervals.
 
-    Raises PlotError if matplotlib is missing or the format of `out` is not supported.
-    """
+    Raises PlotError if matplotlib is missing or the format of `out` is not supported."""
     with new_figure(out, (11.0, max(4.5, 2 + 0.3 * len(comparisons))), 150) as figure:
         curves, gains = figure.subplots(1, 2, width_ratios=[5, 6])
         _draw_curves(curves, comparisons)

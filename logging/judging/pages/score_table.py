@@ -38,11 +38,8 @@ def as_json(scores: Sequence[Score]) -> str:
 
 def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None = None) -> str:
     """Format scores as a plain text table, followed by the reasons for missing scores and MLCommons' notice.
-
-    Args:
-        detailed: print `details` of each score below the table.
-        width: columns of the terminal; a table that does not fit has fewer and shorter ones. Default: any width.
-    """
+    `detailed`: print `details` of each score below the table. `width`: columns of the terminal; a table that does
+    not fit has fewer and shorter ones. Default: any width."""
     lines = rows(scores, width).lines(width)
     if detailed:
         for score in scores:
@@ -205,12 +202,8 @@ def _row(score: Score) -> list[str]:
     finished = [time for time in score.runs if time is not None]
     scale, unit = unit_of(score.mean)
     interval = f"{score.interval[0] * scale:.3f} to {score.interval[1] * scale:.3f} {unit}" if score.interval else ""
-    return [
-        f"{len(finished)} of {len(score.runs)}"
-        + (f", {len(score.disturbances)} disturbed" if score.disturbances else ""),
-        label(score),
-        interval,
-    ]
+    disturbed = f", {len(score.disturbances)} disturbed" if score.disturbances else ""
+    return [f"{len(finished)} of {len(score.runs)}{disturbed}", label(score), interval]
 
 
 def _progress(score: Score) -> str:

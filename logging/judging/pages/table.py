@@ -44,10 +44,8 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """True for each column that holds numbers only."""
-        return [
-            any(cells) and all(_NUMBER.fullmatch(cell) or cell in ("", "-") for cell in cells)
-            for cells in (column[bool(self.header) :] for column in self.columns)
-        ]
+        columns = (column[bool(self.header) :] for column in self.columns)
+        return [any(of) and all(_NUMBER.fullmatch(cell) or cell in ("", "-") for cell in of) for of in columns]
 
     @property
     def width(self) -> int:
@@ -55,11 +53,8 @@ class Table:
         return sum(max(map(len, cells)) + 2 for cells in self.columns) - 2
 
     def lines(self, width: int | None = None) -> list[str]:
-        """Return the table as lines without colour.
-
-        Args:
-            width: fold cells of text so that no line is longer, as far as the numbers allow. Default: do not fold.
-        """
+        """Return the table as lines without colour. `width`: fold cells of text so that no line is longer, as far as
+        the numbers allow. Default: do not fold."""
         table = rich.table.Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         widths = _widths(self.columns, self.numeric, width)
         for name, right, own in zip(self.header, self.numeric, widths, strict=True):

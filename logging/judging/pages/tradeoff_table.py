@@ -18,8 +18,7 @@ EXTRAPOLATED = (
     "extrapolated, not measured: each run's own number of steps and evaluations at the seconds that a profile of its"
     " config found on another machine, without start-up; intervals are the seeds' and not the profile's"
 )
-LONGEST_LABEL = 60
-"""Characters of a label in a table."""
+LONGEST_LABEL = 60  # characters of a label in a table
 
 
 def captions(curves: Sequence[Comparison]) -> list[str]:
@@ -85,9 +84,8 @@ def verdicts(curves: Sequence[Comparison]) -> list[str]:
     """Return the verdict on each curve, with what restricts it, as lines."""
     lines = grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves})
     lines += grouped("cost:", {curve.label: [price_of(curve)] for curve in curves})
-    lines += grouped(
-        "energy: not measured:", {curve.label: [curve.energy * (not energy_of(curve))] for curve in curves}
-    )
+    unmeasured = {curve.label: [curve.energy * (not energy_of(curve))] for curve in curves}
+    lines += grouped("energy: not measured:", unmeasured)
     labels: dict[str, list[str]] = {}
     for curve in curves[1:]:
         words = f"{curve.verdict}{' at extrapolated times' if curve.extrapolated else ''}"
@@ -122,18 +120,14 @@ def as_json(curves: Sequence[Comparison]) -> dict[str, Any]:
     be measured."""
     values = []
     for curve in curves:
-        gains = [
-            as_values(gain, "mean") | ({"verdict": gain.verdict} if curve is not curves[0] else {})
-            for gain in curve.gains
-        ]
+        compared = curve is not curves[0]
+        gains = [as_values(gain, "mean") | ({"verdict": gain.verdict} if compared else {}) for gain in curve.gains]
         for speed_up in filter(None, (gain["speed_up"] for gain in gains)):
             speed_up.update({name: None for name, value in speed_up.items() if value == math.inf})
-        verdict = {"verdict": curve.verdict, "warnings": list(curve.warnings)} if curve is not curves[0] else {}
+        verdict = {"verdict": curve.verdict, "warnings": list(curve.warnings)} if compared else {}
         where = {"extrapolated": curve.extrapolated} if curve.extrapolated else {}
         price = {"price": price_of(curve)} if curve.hourly else {}
-        energy = (
-            {"energy": curve.energy} if energy_of(curve) else {"energy_unknown": curve.energy} if curve.energy else {}
-        )
+        energy = {"energy" if energy_of(curve) else "energy_unknown": curve.energy} if curve.energy else {}
         values.append({"label": curve.label, **where, **price, **energy, "gains": gains, **verdict})
     said = {"extrapolated": EXTRAPOLATED} if any(curve.extrapolated for curve in curves) else {}
     return {"verified": False, "notice": NOTICE, **said, "baseline": curves[0].label, "curves": values}

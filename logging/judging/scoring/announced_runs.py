@@ -33,8 +33,7 @@ def ledger_findings(summaries: Sequence[RunSummary]) -> list[Finding]:
     Errors: a broken chain, a log other than the one its run closed. Warnings: announced runs that are missing (unless
     the set is the median window) or were not closed, logs that were not announced, a torn line, a package without the
     ledger. Otherwise a note.
-    Empty for logs that neither appear in a ledger nor name one.
-    """
+    Empty for logs that neither appear in a ledger nor name one."""
     path = find_ledger(summaries[0].path.parent) if summaries else None
     if path is not None:
         return list(_compare(summaries, path, ledger.parse(path.read_bytes())))
@@ -83,10 +82,8 @@ def _sentence(summaries: Sequence[RunSummary], chosen: Sequence[AnnouncedRun], b
     missing = [run for run in announced if run.number not in numbers]
     not_closed = [run for run in chosen if run.status is None]
     what = f"{len(announced)} run{'s' * (len(announced) > 1)} announced with this config on this system"
-    early = (
-        f"; {len(same) - len(announced)} of this config ended before the clock" if len(same) > len(announced) else ""
-    )
-    rest = f" (runs in the ledger: {len(book.runs)}{early})"
+    early = len(same) - len(announced)
+    rest = f" (runs in the ledger: {len(book.runs)}{f'; {early} of this config ended before the clock' * (early > 0)})"
     if not missing and not not_closed:
         return "note", f"{'these are all' if len(announced) > 1 else 'this is the'} {what}{rest}"
     rules, _ = rules_of(summaries[0].benchmark or "", None, summaries)

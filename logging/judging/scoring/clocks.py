@@ -18,8 +18,7 @@ class Clocks:
     """Speedrun times in minutes and optimizer steps of a set's runs, in the order of the runs, and their means.
 
     None for a run that was left out or whose log lacks the value; a mean is None unless all runs that count have the
-    value. `steps_counted` is False if a number of steps was computed from epochs or samples and the global batch.
-    """
+    value. `steps_counted` is False if a number of steps was computed from epochs or samples and the global batch."""
 
     speedrun_runs: list[float | None]
     speedrun_minutes: float | None
@@ -31,11 +30,8 @@ class Clocks:
 def clocks(
     runs: Sequence[RunSummary | None], rules: BenchmarkRules | None, averaged: Collection[int] | None = None
 ) -> Clocks:
-    """Return the clocks of `runs`; None stands for a run that does not count.
-
-    Args:
-        averaged: indexes of the runs that the means are of; default: all.
-    """
+    """Return the clocks of `runs`; None stands for a run that does not count. `averaged`: indexes of the runs that the
+    means are of; default: all."""
     counted = [i for i, run in enumerate(runs) if run is not None and (averaged is None or i in averaged)]
     times = [None if run is None else run.block_minutes for run in runs]
     steps = [None if run is None else optimizer_steps(run, rules) for run in runs]

@@ -52,8 +52,7 @@ def prices_of(given: Sequence[float | str | None]) -> list[Price]:
 class Cost:
     """Cost in US dollars of a time to train alone, without preparation, initialization, storage and failed runs.
 
-    `usd` is None, with the `reason`, if there is no time or no price. `date` and `source` are those of a list price.
-    """
+    `usd` is None, with the `reason`, if there is no time or no price. `date` and `source` are those of a list price."""
 
     usd: float | None
     usd_per_hour: float | None = None
@@ -88,9 +87,8 @@ class _System:
     def __str__(self) -> str:
         if self.accelerators:
             return f"{self.accelerators} x {self.accelerator} a node"
-        return (
-            f"a system without accelerators: {self.processor or 'unknown processor'}, {self.cores or '?'} cores a node"
-        )
+        cores = f"{self.cores or '?'} cores a node"
+        return f"a system without accelerators: {self.processor or 'unknown processor'}, {cores}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,11 +123,8 @@ def dollars(usd: float) -> str:
 
 
 def cost(log: Path, minutes: float | None, price: Price) -> Cost:
-    """Return the cost of `minutes` on the system of `log`.
-
-    Args:
-        price: of the whole system; a list finds it by the system's description next to the log or in its package.
-    """
+    """Return the cost of `minutes` on the system of `log`. `price`: of the whole system; a list finds it by the
+    system's description next to the log or in its package."""
     if minutes is None:
         return Cost(usd=None, reason="there is no score")
     system = read_object(recorded_run_of(log).system) if isinstance(price, PriceList) else {}

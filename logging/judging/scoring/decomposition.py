@@ -28,8 +28,7 @@ class RunParts:
 
     Training is the time to train without start-up, from run_start to the first epoch or block, and without evaluation,
     from each eval_start to its eval_stop. An evaluation that the log does not mark counts as training
-    (`evaluation_marked` is False if there is none marked), and so do checkpoints and a slow first epoch.
-    """
+    (`evaluation_marked` is False if there is none marked), and so do checkpoints and a slow first epoch."""
 
     minutes: float
     training_minutes: float
@@ -46,8 +45,7 @@ class TimeParts:
     The means of time, of samples and of training time are of one kind over the same runs: arithmetic over those that a
     score averages, or geometric. `samples_per_second` are of training alone, without evaluation and start-up, and
     `training_share`, 0..1, is its part of the time to train. `unit` is that of `samples`, if these could not be
-    computed from the logs' epochs or steps.
-    """
+    computed from the logs' epochs or steps."""
 
     minutes: float
     samples: float
@@ -57,15 +55,14 @@ class TimeParts:
     evaluation_marked: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Decomposition:
     """Ratio of two sets' times to train as a product of three ratios, exact up to rounding:
 
         ratio = samples * samples_per_second * evaluation_and_startup
 
     `samples` is the first set's samples / the second's, `samples_per_second` the second's / the first's, and
-    `evaluation_and_startup` the second's training share / the first's; above 1 if it makes the second set faster.
-    """
+    `evaluation_and_startup` the second's training share / the first's; above 1 if it makes the second set faster."""
 
     first: TimeParts
     second: TimeParts
@@ -101,12 +98,9 @@ def run_parts(run: RunSummary, rules: BenchmarkRules | None) -> RunParts | None:
     unit = COUNTED[name] or (rules.unit if rules else EPOCHS)
     unit = EPOCHS if unit == "epoch" else unit
     each = {EPOCHS: _epoch_samples(run, rules), STEPS: run.global_batch_size}.get(unit)
-    return RunParts(
-        minutes=run.minutes,
-        training_minutes=training,
-        amounts={SAMPLES: progress * each, unit: progress} if each else {unit: progress},
-        evaluation_marked=run.evaluation_share is not None,
-    )
+    amounts, marked = {SAMPLES: progress * each} if each else {}, run.evaluation_share is not None
+    amounts |= {unit: progress}
+    return RunParts(minutes=run.minutes, training_minutes=training, amounts=amounts, evaluation_marked=marked)
 
 
 def shared_unit(runs: Sequence[RunParts]) -> str | None:
@@ -132,29 +126,16 @@ def decomposition(
     first: TimeParts, second: TimeParts, bounds: Sequence[tuple[float | None, float | None]] = ((None, None),) * 3
 ) -> Decomposition:
     """Return the ratio of two sets, counted in one unit, as a product; `bounds` are of the factors."""
-    ratios = (
-        first.samples / second.samples,
-        second.samples_per_second / first.samples_per_second,
-        second.training_share / first.training_share,
-    )
-    factors = [Interval(ratio, *bound) for ratio, bound in zip(ratios, bounds, strict=True)]
-    return Decomposition(
-        first=first,
-        second=second,
-        ratio=first.minutes / second.minutes,
-        samples=factors[0],
-        samples_per_second=factors[1],
-        evaluation_and_startup=factors[2],
-    )
+    speed, share = second.samples_per_second / first.samples_per_second, second.training_share / first.training_share
+    ratios = (first.samples / second.samples, speed, share)
+    factors = (Interval(ratio, *bound) for ratio, bound in zip(ratios, bounds, strict=True))
+    return Decomposition(first, second, first.minutes / second.minutes, *factors)
 
 
 def training_caveats(sets: Sequence[Sequence[RunParts]], first_epoch_shares: Sequence[float | None]) -> list[str]:
     """Return the reason why two sets are not decomposed, and what counts as training in one and may not in the other.
-
-    Args:
-        sets: parts of the first and of the second set's runs; empty for a set with a log that lacks them.
-        first_epoch_shares: of the time to train, what each set's first epoch took longer than later ones.
-    """
+    `sets`: parts of the first and of the second set's runs; empty for a set with a log that lacks them.
+    `first_epoch_shares`: of the time to train, what each set's first epoch took longer than later ones."""
     if not all(sets):
         return ["not decomposed: a log lacks the progress of its last evaluation"]
     notes = []

@@ -56,11 +56,8 @@ class Interval:
 
     def digits(self, least: int = 2, reach: tuple[float, float] = (0.0, math.inf)) -> list[str]:
         """Format an estimate that is not negative and its bounds with the significant digits that the spread supports.
-
-        Args:
-            least: fewest significant digits; one more without an interval. A bound that is not 1 is not rounded to 1.
-            reach: values that can be measured; others are shown as "<0.5" and ">2.0".
-        """
+        `least`: fewest significant digits; one more without an interval. A bound that is not 1 is not rounded to 1.
+        `reach`: values that can be measured; others are shown as "<0.5" and ">2.0"."""
 
         def text(value: float, significant: int) -> str:
             if not reach[0] <= value <= reach[1]:

@@ -19,8 +19,7 @@ def olympic(times: Times, dropped: int) -> tuple[float, list[int]] | None:
 
     A run without a time counts as slower than any other and must be among the dropped ones (training_rules.adoc,
     "Benchmark Results"). Times are added in rising order, as in mlperf_logging's result_summarizer, so that all digits
-    agree.
-    """
+    agree."""
     order = sorted(range(len(times)), key=lambda index: _slowness(times[index]))
     counted = order[dropped : len(order) - dropped]
     averaged = [time for index in counted if (time := times[index]) is not None]
@@ -41,8 +40,7 @@ def median_window(times: Times, started_ms: Sequence[float], *, runs: int, dropp
 
     MLPerf forbids picking the best of more runs than a submission has; a submitter with more runs submits this window.
     A window with too many runs that did not reach the target counts as slower than any other. Of an even number of
-    windows the slower middle one is taken: the rules do not cover it, and a mean of two windows is not a result.
-    """
+    windows the slower middle one is taken: the rules do not cover it, and a mean of two windows is not a result."""
     order = sorted(range(len(times)), key=lambda index: started_ms[index])
     windows = [tuple(order[first : first + runs]) for first in range(len(order) - runs + 1)]
     means = [mean[0] if (mean := olympic([times[i] for i in window], dropped)) else None for window in windows]
@@ -50,7 +48,7 @@ def median_window(times: Times, started_ms: Sequence[float], *, runs: int, dropp
     return windows[ranked[len(ranked) // 2]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RunSelection:
     """Olympic mean of a set before scaling, or the reason for none. Runs are indexes into the set's."""
 
@@ -72,8 +70,7 @@ def select_runs(
         times: of `summaries`, minutes; None for a run that failed.
         demonstration: accept any number of runs of which the olympic mean leaves one to average.
         windows: if there are more runs than a submission has, select the window of consecutive runs with the median
-            score.
-    """
+            score."""
     chosen, number = tuple(range(len(times))), None
     least = 2 * rules.dropped + 1
     counts = f"it has {len(times)} run{'s' * (len(times) > 1)}"
@@ -85,9 +82,8 @@ def select_runs(
             return RunSelection(chosen=chosen, reason=counts)
         starts = [run.started_ms for run in summaries if run.started_ms is not None]
         if len(starts) < len(times):
-            return RunSelection(
-                chosen=chosen, reason=f"{counts}; windows of consecutive runs need a run_start in each log"
-            )
+            counts += "; windows of consecutive runs need a run_start in each log"
+            return RunSelection(chosen=chosen, reason=counts)
         chosen = median_window(times, starts, runs=rules.runs, dropped=rules.dropped)
         number = len(times) - rules.runs + 1
     mean = olympic([times[i] for i in chosen], rules.dropped)
@@ -97,24 +93,16 @@ def select_runs(
         may = "only one may" if rules.dropped == 1 else f"only {rules.dropped} may"
         reason = f"{failed} of {whose} {len(chosen)} runs did not reach the target, but {may} be dropped as the slowest"
         return RunSelection(chosen=chosen, windows=number, reason=reason)
-    order = tuple(chosen[i] for i in mean[1])
-    last = len(order) - rules.dropped
-    return RunSelection(
-        chosen=chosen,
-        windows=number,
-        minutes=mean[0],
-        fastest=order[: rules.dropped],
-        slowest=order[last:],
-        averaged=order[rules.dropped : last],
-    )
+    order, first = tuple(chosen[i] for i in mean[1]), rules.dropped
+    last = len(order) - first
+    return RunSelection(chosen, number, mean[0], order[:first], order[last:], order[first:last])
 
 
 def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
     """Return the 95 % confidence interval of the mean of `times` by Student's t, None for fewer than two.
 
     Its lower end is clipped at 0, since no mean of times is below. (An interval of the logarithms would not need this,
-    but is one of the geometric mean.)
-    """
+    but is one of the geometric mean.)"""
     bounds = Interval.of(times).bounds if times else None
     return bounds and (max(bounds[0], 0.0), bounds[1])
 

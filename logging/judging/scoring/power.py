@@ -39,8 +39,7 @@ def set_energies(
 ) -> list[float | None]:
     """Return the joules of every run that has a time (minutes), in the order of `summaries`; empty if none is known.
 
-    Missing files and broken power rules are added to `notes`.
-    """
+    Missing files and broken power rules are added to `notes`."""
     measured: list[RunEnergy | None] = []
     for run, minutes in zip(summaries, times, strict=True):
         if minutes is None or run.started_ms is None:

@@ -82,7 +82,10 @@ def recorded_runs(path: Path) -> dict[str, list[RecordedRun]]:
         content = frozenset(hashlib.sha256(run.log.read_bytes()).hexdigest() for run in results)
         if content not in seen:
             seen.add(content)
-            sets[_free(_name(results[0]), sets)] = results
+            folder, in_package = results[0].log.parent, results[0].shared != results[0].side
+            name = f"{folder.parent.name}_{folder.name}" if in_package else folder.name
+            free = (f"{name}_{number}" if number else name for number in range(len(sets) + 1))
+            sets[next(own for own in free if own not in sets)] = results
     return sets
 
 
@@ -109,21 +112,15 @@ def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[
     """Return the differences of two runs in hardware, versions and origin, as {group: {name: [old, new]}}.
 
     Only what both sides recorded is compared. The origin has commit, dirty, difference, image_digest, ranks, data and
-    threads, of which the old ones are None if they were not recorded.
-    """
-    systems = [read_object(run.system) for run in (old, new)]
-    both = [
-        key
-        for key, value in systems[0].items()
-        if value and systems[1].get(key) and _number(value) != _number(systems[1][key])
-    ]
+    threads, of which the old ones are None if they were not recorded."""
+    first, second = (read_object(run.system) for run in (old, new))
+    both = [key for key in first if key not in DESCRIBES_SOFTWARE | NAMES_THE_SYSTEM and first[key] and second.get(key)]
+    both = [key for key in both if _number(first[key]) != _number(second[key])]
     environments = [environment(run.file("environment.txt")) for run in (old, new)]
     origins = [provenance_of(run) for run in (old, new)]
     threads = [recorded_threads(run) for run in (old, new)]
     return {
-        "hardware": _differing(
-            systems[0], systems[1], [key for key in both if key not in DESCRIBES_SOFTWARE | NAMES_THE_SYSTEM]
-        )
+        "hardware": _differing(first, second, both)
         | _differing(environments[0][0], environments[1][0], [name for name in environments[0][0] if name != _THREADS]),
         "versions": _differing(environments[0][1], environments[1][1], [*environments[0][1], *environments[1][1]]),
         "origin": _differing(origins[0], origins[1], ["commit", "dirty", "difference", "image_digest", "ranks"])
@@ -143,16 +140,6 @@ def recorded_run_of(log: Path) -> RecordedRun:
         shared = package / "benchmarks" / benchmark.name / "implementations" / system.name
         return RecordedRun(log, shared / "runs" / side.name, shared, package / "systems" / f"{system.name}.json")
     return RecordedRun(log, side, side, side / "system.json")
-
-
-def _name(run: RecordedRun) -> str:
-    folder = run.log.parent
-    in_package = run.shared != run.side
-    return f"{folder.parent.name}_{folder.name}" if in_package else folder.name
-
-
-def _free(name: str, taken: dict[str, Any]) -> str:
-    return next(free for n in range(len(taken) + 1) if (free := f"{name}_{n}" if n else name) not in taken)
 
 
 def _data(origin: dict[str, Any]) -> dict[str, Any]:

@@ -29,8 +29,7 @@ def sets_of(folder: Path, runs: Sequence[RunSummary]) -> dict[SetName, list[RunS
     """Group the runs of one folder by set, each in the natural order of their files.
 
     In the layout of packages the folders name the set; elsewhere the logs do, and a log without names belongs to the
-    only set of its folder.
-    """
+    only set of its folder."""
     summaries = sorted(runs, key=lambda summary: natural(summary.path.name))
     if is_packaged(folder, [run.benchmark for run in summaries]):
         return {(folder.parents[2].name, folder.parent.name, folder.name): summaries}
@@ -75,12 +74,8 @@ def only_set(path: Path) -> list[RunSummary]:
 
 def mismatch(summaries: Sequence[RunSummary], finished: Sequence[RunSummary], benchmark: str) -> str | None:
     """Return the shared setting in which the runs differ, so that they are not one set, or None if they agree.
-
-    Args:
-        finished: runs that reached their target; if there are any, only they are compared, since a score drops the
-            others, or there is none.
-        benchmark: name of the benchmark by their folder.
-    """
+    `finished`: runs that reached their target; if there are any, only they are compared, since a score drops the
+    others, or there is none. `benchmark`: name of the benchmark by their folder."""
     for what, of in _SHARED.items():
         logged = [of(run) for run in finished] or [v for run in summaries if (v := of(run)) is not None]
         values = list(dict.fromkeys(short(value, 300).strip("'") for value in logged))
@@ -94,13 +89,10 @@ def mismatch(summaries: Sequence[RunSummary], finished: Sequence[RunSummary], be
 def copied(summaries: Sequence[RunSummary], ruleset: str, notes: list[str]) -> str | None:
     """Return the finding that a log is a copy of another, or None.
 
-    A seed used twice is added to `notes` only: the open division need not log seeds.
-    """
+    A seed used twice is added to `notes` only: the open division need not log seeds."""
     findings = check_set([run for run in summaries if run.events], ruleset)  # empty files are equal, but not runs
     notes += [finding.message for finding in findings if finding.rule == "repeated-seed"]
-    return next(
-        (finding.message for finding in findings if finding.rule == "copied-log" and finding.level == "error"), None
-    )
+    return next((f.message for f in findings if f.rule == "copied-log" and f.level == "error"), None)
 
 
 _SHARED: Final[dict[str, Callable[[RunSummary], Any]]] = {

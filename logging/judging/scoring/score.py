@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import StatisticsError, fmean, geometric_mean, median, stdev
+from typing import Final
 
 from judging.ground.race_labels import label_of
 from judging.ground.stdio import progress
@@ -53,8 +54,7 @@ class SetTimes:
     that did not end in success at its target.
 
     Statistics are over the successful runs, of the `window` only if there is one, and None if there are too few; they
-    and the score, but not `runs`, are multiplied by `scaling_factor`.
-    """
+    and the score, but not `runs`, are multiplied by `scaling_factor`."""
 
     runs: list[float | None]
     score_minutes: float | None
@@ -95,6 +95,11 @@ class RunMeans:
     page_cache_resident: float | None  # share of the data in the page cache before the clock: the maximum over the runs
     init_minutes: float | None
     gap_minutes: float | None  # from the end of initialization to run_start: no rule limits it
+
+
+AVERAGED: Final = (
+    *("evaluation_share", "first_epoch_share", "first_throughput", "later_throughput", "init_minutes", "gap_minutes"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,19 +157,15 @@ def score(
     """Score every set of result files at `paths` (files, folders, packages, whole rounds), in the order found.
 
     In the layout <ORG>/results/<system>/<benchmark>/result_N.txt names come from the folders, elsewhere from the logs;
-    files of one folder with the same names are a set. One log is in memory at a time.
+    files of one folder with the same names are a set. One log is in memory at a time. Raises FileNotFoundError if a
+    path does not exist, and ValueError for an unknown ruleset.
 
     Args:
         ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else that
             of the benchmark and of the date of each set's first log.
         show_progress: write the progress of many sets to a terminal.
         price: per hour, for the cost of each score; default: no cost.
-        tested_target: quality that each set's mean is tested to reach; default: no test.
-
-    Raises:
-        FileNotFoundError: a path does not exist.
-        ValueError: no such ruleset.
-    """
+        tested_target: quality that each set's mean is tested to reach; default: no test."""
     if ruleset is not None:
         rules_named(ruleset)
     scores: list[Score] = []
@@ -226,17 +227,14 @@ def score_set(
     The fastest and the slowest run are dropped and the rest averaged (training_rules.adoc, "Benchmark Results"; more
     are dropped where the benchmark's rules say so). Failed runs may be the dropped slowest. A submission needs its
     benchmark's exact number of runs; a demonstration (data other than the benchmark's own) needs enough runs to leave
-    one to average, and is labelled.
-
-    Args:
-        windows: if there are more runs than a submission has, score the window of consecutive runs with the median
-            score.
-        tested_target: quality that the mean of runs of one length is tested to reach.
-    """
+    one to average, and is labelled. `windows`: if there are more runs than a submission has, score the window of
+    consecutive runs with the median score. `tested_target`: quality that the mean of runs of one length is tested to
+    reach."""
     submitter, system, benchmark = name
     runs = _runs(summaries, benchmark, ruleset, windows)
     rules, ruleset, notes = runs.rules, runs.ruleset, list[str]()
     names = [run.path.name for run in summaries]
+    own = rules if rules and not runs.demonstration else None
     finished = [run for run, failed in zip(summaries, runs.failures, strict=True) if not failed]
     reason = mismatch(summaries, finished, benchmark)
     if reason is None and ruleset is not None:
@@ -262,14 +260,12 @@ def score_set(
         benchmark=benchmark,
         division=runs.division,
         ruleset=ruleset,
-        dataset=_joined(
-            (run.dataset for run in summaries), rules.dataset if rules and not runs.demonstration else UNKNOWN
-        ),
+        dataset=_joined((run.dataset for run in summaries), own.dataset if own else UNKNOWN),
         demonstration=runs.demonstration,
         config_name=_joined((run.config_name for run in summaries), ""),
         label=label_of(summaries[0].path.parent),
         target=next((t for run in (*finished, *summaries) if (t := target(run, ruleset)) is not None), None),
-        runs_needed=rules.runs if rules and not runs.demonstration else None,
+        runs_needed=own.runs if own else None,
         unit=rules.unit if rules else "",
         files=names,
         folder=folder,
@@ -354,14 +350,9 @@ def _means(runs: _Runs, notes: list[str]) -> RunMeans:
             for run, failed in zip(runs.summaries, runs.failures, strict=True)
         ],
         quality=_geometric_mean([run.final_quality for run in succeeded], notes),
-        evaluation_share=_mean(run.evaluation_share for run in succeeded),
-        first_epoch_share=_mean(run.first_epoch_share for run in succeeded),
-        first_throughput=_mean(run.first_throughput for run in succeeded),
-        later_throughput=_mean(run.later_throughput for run in succeeded),
         caches_dropped=all(dropped) if dropped else None,
         page_cache_resident=max(resident, default=None),
-        init_minutes=_mean(run.init_minutes for run in succeeded),
-        gap_minutes=_mean(run.gap_minutes for run in succeeded),
+        **{name: _mean(getattr(run, name) for run in succeeded) for name in AVERAGED},
     )
 
 
@@ -398,8 +389,7 @@ def _scaling(folder: Path, division: str, converged: Convergence | None, notes: 
     """Return the factor of scaling.json in `folder` for a closed score, None for a score that is not scaled.
 
     MLCommons' summarizer scales by the same file, which its package checker writes; it scales open scores too, which no
-    rule allows. Raises ValueError if the file holds no factor, or one below 1.
-    """
+    rule allows. Raises ValueError if the file holds no factor, or one below 1."""
     given, fault = scaling_factor(folder), scaling_fault(folder, division, converged)
     if given is not None and division == keys.CLOSED:
         if fault and fault[0] == "error":

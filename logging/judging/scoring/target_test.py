@@ -35,8 +35,7 @@ class TargetTest:
     `p_t` is the probability of such a mean, or a better one, if the true mean is just the target. `p_sign` is that of
     `reached` runs, or more, at the target if a run reaches it with probability 1/2; a run exactly at the target
     counts as reached. `runs_needed` is the least number of runs that pass the t test with probability `POWER` if the
-    true mean and deviation are those measured; None if the mean misses the target, or for more than `MOST_RUNS`.
-    """
+    true mean and deviation are those measured; None if the mean misses the target, or for more than `MOST_RUNS`."""
 
     runs: int
     target: float
@@ -84,11 +83,8 @@ def upper_tail(t: float, degrees: int) -> float:
 
 def runs_needed(effect: float, level: float = LEVEL, wanted: float = POWER) -> int | None:
     """Return the least number of runs with which the t test passes with probability `wanted`, None above `MOST_RUNS`.
-
-    Args:
-        effect: distance of the mean beyond the target in standard deviations of one run.
-        level: largest one-sided p-value, exclusive, that passes.
-    """
+    `effect`: distance of the mean beyond the target in standard deviations of one run. `level`: largest one-sided
+    p-value, exclusive, that passes."""
     if effect <= 0 or power(effect, MOST_RUNS, level) < wanted:
         return None
     counts = range(2, MOST_RUNS)
@@ -100,8 +96,7 @@ def power(effect: float, runs: int, level: float = LEVEL) -> float:
 
     It is the mean of Phi(effect * sqrt(runs) - t * s) over the ratio s of a sample's standard deviation to the true
     one, which has the density of chi / sqrt(degrees) (Johnson, Kotz and Balakrishnan, Continuous Univariate
-    Distributions 2, chapter 31), integrated by the midpoint rule over ten standard deviations of s.
-    """
+    Distributions 2, chapter 31), integrated by the midpoint rule over ten standard deviations of s."""
     degrees = runs - 1
     critical, shift = quantile(degrees, 1 - 2 * level), effect * math.sqrt(runs)
     half, normal = degrees / 2, NormalDist()

@@ -1,6 +1,5 @@
 """Context of the checks of one log: the record and the rules that apply to it."""
 
-from collections.abc import Iterator
 from functools import cached_property
 from itertools import dropwhile
 from statistics import median_low
@@ -44,7 +43,12 @@ class CheckedRun:
     def untrained(self) -> frozenset[int]:
         """Identities of the blocks and epochs that train nothing, with their stops: those that start during an
         evaluation, and of a log with epochs the blocks of evaluations that start after the last one."""
-        numbers = {id(event) for event in self._evaluated_after_the_epochs()}
+        numbers: set[int] = set()
+        epochs = [at for at, event in enumerate(self.record.timed) if event.key in (keys.EPOCH_START, keys.EPOCH_STOP)]
+        after = self.record.timed[epochs[-1] :] if epochs else ()
+        if after and after[0].key == keys.EPOCH_STOP and any(event.key == keys.EVAL_START for event in after):
+            blocks = (event for event in after if event.key in (keys.BLOCK_START, keys.BLOCK_STOP))
+            numbers |= {id(event) for event in dropwhile(lambda event: event.key == keys.BLOCK_STOP, blocks)}
         evaluating = False
         opened: dict[str, Event] = {}
         for event in self.record.timed:
@@ -57,13 +61,6 @@ class CheckedRun:
                 start = opened.pop(keys.BLOCK_START if event.key == keys.BLOCK_STOP else keys.EPOCH_START, None)
                 numbers |= {id(start), id(event)} if start is not None else set()
         return frozenset(numbers)
-
-    def _evaluated_after_the_epochs(self) -> Iterator[Event]:
-        epochs = [at for at, event in enumerate(self.record.timed) if event.key in (keys.EPOCH_START, keys.EPOCH_STOP)]
-        after = self.record.timed[epochs[-1] :] if epochs else []
-        if after and after[0].key == keys.EPOCH_STOP and any(event.key == keys.EVAL_START for event in after):
-            blocks = (event for event in after if event.key in (keys.BLOCK_START, keys.BLOCK_STOP))
-            yield from dropwhile(lambda event: event.key == keys.BLOCK_STOP, blocks)
 
     @cached_property
     def evaluated_offline(self) -> bool:

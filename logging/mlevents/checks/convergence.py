@@ -3,7 +3,7 @@ Points")."""
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -33,8 +33,7 @@ class Convergence:
     """Convergence of a set against the reference, in the benchmark's unit.
 
     `outcome` is "scaled" for a mean between the point's minimum and its mean: the rules then multiply the score by
-    `factor`. It is "missing point" for a batch size above all points, or below all and faster than the smallest.
-    """
+    `factor`. It is "missing point" for a batch size above all points, or below all and faster than the smallest."""
 
     batch_size: int
     mean: float  # olympic
@@ -81,8 +80,7 @@ def convergence(runs: Sequence[RunSummary], rules: Ruleset) -> Convergence | Non
     """Compare a set with the reference; None if the rules do not judge it.
 
     They judge a whole set of the benchmark's own data, of which no more runs failed than a score may drop, with one
-    batch size, in a round with points.
-    """
+    batch size, in a round with points."""
     benchmark = rules.benchmarks.get(runs[0].benchmark or "") if runs else None
     if benchmark is None or len(runs) != benchmark.runs or not all_points(rules.name, benchmark.name):
         return None
@@ -109,11 +107,8 @@ def check_convergence(
     runs: Sequence[RunSummary], rules: Ruleset, described_division: str | None = None
 ) -> Iterator[Finding]:
     """Report how a set converges against the reference: an error if it is closed and too fast, unless scaled for it, or
-    closed and without a point to compare it with.
-
-    Args:
-        described_division: of the system description, by which MLCommons' package checker judges; default: the logs'.
-    """
+    closed and without a point to compare it with. `described_division`: of the system description, by which
+    MLCommons' package checker judges; default: the logs'."""
     reference = convergence(runs, rules)
     divisions = {described_division} if described_division else {run.division for run in runs if run.events}
     division = keys.CLOSED if divisions == {keys.CLOSED} else keys.OPEN
@@ -146,8 +141,7 @@ def scaling_factor(folder: Path) -> float | None:
     """Return the factor of scaling.json in `folder`, None if there is no such file.
 
     MLCommons' package checker writes it for closed results that converge faster than the reference. Raises ValueError
-    if the file holds no factor above 0.
-    """
+    if the file holds no factor above 0."""
     file = folder / SCALING
     if not file.is_file():
         return None
@@ -184,23 +178,17 @@ def differing_settings(runs: Sequence[RunSummary], point: ConvergencePoint | Non
     """Return the logged hyper-parameters of a set faster than the reference that differ from those of `point`, as text.
 
     A number between those of the two points of an interpolated one does not differ. Submitters write an optimizer's
-    name before a key (lars_opt_momentum for opt_momentum).
-    """
+    name before a key (lars_opt_momentum for opt_momentum)."""
     logged = next((run.hyperparameters for run in runs if run.hyperparameters), {})
     of_points = point.hyperparameters if point else ()
     differing = []
     for name in sorted(set[str]().union(*of_points)):
-        wanted = [settings[name] for settings in of_points if name in settings]
-        value = _logged(logged, ALIASES.get(name, name))
+        wanted, own = [settings[name] for settings in of_points if name in settings], ALIASES.get(name, name)
+        keys_of = (key for key in (own, *sorted(logged)) if key in logged and (key == own or key.endswith(f"_{own}")))
+        value = next((logged[key] for key in keys_of), None)
         if value is not None and not _matches(value, wanted):
             differing.append(f"{name} {short(value)} ({' and '.join(dict.fromkeys(map(short, wanted)))})")
     return listed(differing, MOST_DIFFERENCES)
-
-
-def _logged(logged: Mapping[str, Any], name: str) -> Any:
-    if name in logged:
-        return logged[name]
-    return next((value for key, value in sorted(logged.items()) if key.endswith(f"_{name}")), None)
 
 
 def _matches(value: Any, wanted: Sequence[Any]) -> bool:

@@ -34,8 +34,7 @@ def candidate_pairs(logs: Sequence[RunSummary]) -> list[tuple[RunSummary, RunSum
     The time is nearly linear in the number of logs: only logs that share an event, the moment of an evaluation or rare
     quality values are paired. Two sets with `n` elements in common share one of the rarest `size - n + 1` of each
     (prefix filtering; Chaudhuri et al., "A Primitive Operator for Similarity Joins in Data Cleaning", 2006).
-    Of more than `MOST_HOLDERS` logs that share a part, not all pairs are returned.
-    """
+    Of more than `MOST_HOLDERS` logs that share a part, not all pairs are returned."""
     points = [{(point.progress, point.value) for point in log.quality} for log in logs]
     least = [max(ALIKE_EVALUATIONS, math.ceil(MOSTLY * len({value for _, value in point}))) for point in points]
     count = Counter(chain.from_iterable(points))
@@ -89,14 +88,10 @@ def equal_quality(first: RunSummary, second: RunSummary) -> str | None:
     """Return how many quality values of two logs with different seeds are equal, if too many are; else None."""
     _, values, evaluations = _alike(first, second)
     whole = values == evaluations >= ALIKE_EVALUATIONS
-    if first.seed == second.seed or not (
-        whole or (values >= MOSTLY_ALIKE_EVALUATIONS and values >= MOSTLY * evaluations)
-    ):
+    if first.seed == second.seed or not (whole or values >= max(MOSTLY_ALIKE_EVALUATIONS, MOSTLY * evaluations)):
         return None
-    return (
-        f"have different seeds but {values} of {evaluations} equal quality values: the seed has no effect, or one log "
-        "is an edited copy"
-    )
+    same = f"have different seeds but {values} of {evaluations} equal quality values"
+    return f"{same}: the seed has no effect, or one log is an edited copy"
 
 
 def _chance(moments: Sequence[float]) -> float:
@@ -111,8 +106,7 @@ def _alike(first: RunSummary, second: RunSummary) -> tuple[list[float], int, int
     alike in progress and value, and of how many.
 
     A value counts once, since a metric may plateau. A time counts without its value as well, but not in whole seconds,
-    which is the resolution of some logs.
-    """
+    which is the resolution of some logs."""
     points = [{(point.progress, point.value): point.minutes for point in run.quality} for run in (first, second)]
     both = points[0].keys() & points[1].keys()
     values = len({value for _, value in both})
@@ -120,11 +114,8 @@ def _alike(first: RunSummary, second: RunSummary) -> tuple[list[float], int, int
     times = list({value: points[0][progress, value] * 60_000 for progress, value in same}.values())
     moments = [{(p.progress, round(p.minutes * 60_000)) for p in run.quality} for run in (first, second)]
     fine = [float(milliseconds) for _, milliseconds in moments[0] & moments[1] if milliseconds % 1000]
-    return (
-        sorted(fine if len(fine) > len(times) else times),
-        values,
-        max(len({value for _, value in point}) for point in points),
-    )
+    of = max(len({value for _, value in point}) for point in points)
+    return sorted(fine if len(fine) > len(times) else times), values, of
 
 
 def _moments(log: RunSummary) -> set[Hashable]:

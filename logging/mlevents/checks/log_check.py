@@ -37,16 +37,11 @@ class CheckReport:
 
 
 def check(path: Path, ruleset: str | None = None) -> CheckReport:
-    """Read and check the log at `path`, by default against the ruleset of `usual_ruleset`.
-
-    Raises:
-        FileNotFoundError, IsADirectoryError: `path` is not a file.
-        ValueError: unknown ruleset.
-    """
+    """Read and check the log at `path`, by default against the ruleset of `usual_ruleset`. Raises FileNotFoundError, or
+    ValueError for an unknown ruleset."""
     record = read(path)
     summary = summarize(record)
-    if ruleset is None:
-        ruleset = usual_ruleset(summary)
+    ruleset = usual_ruleset(summary) if ruleset is None else ruleset
     return CheckReport(path, ruleset, summary, check_record(record, ruleset))
 
 
@@ -60,18 +55,14 @@ def usual_ruleset(log: RunSummary) -> str:
         return of_folder if of_folder in MLPERF_RULESETS else NO_RULES.name
     if usual := own_rules.usual_ruleset_of(log.benchmark or "", log.own_rules, log.started_ms):
         return usual
-    malformed = dict(log.shared)[keys.BENCHMARK_RULES] is not None
-    if malformed:
+    if dict(log.shared)[keys.BENCHMARK_RULES] is not None:  # malformed
         return own_rules.BEYOND_MLPERF
     return NO_RULES.name if log.benchmark else list(MLPERF_RULESETS)[-1]
 
 
 def check_record(record: RunRecord, ruleset: str | Ruleset) -> list[Finding]:
-    """Return all findings about `record`: those of reading it first, then those of the rules in a fixed order.
-
-    Raises:
-        ValueError: unknown ruleset. Log content raises nothing.
-    """
+    """Return all findings about `record`: those of reading it first, then those of the rules in a fixed order. Raises
+    ValueError for an unknown ruleset, and nothing on the log's content."""
     rules = own_rules.in_force(ruleset, record.own_rules)
     if not record.events:
         return list(record.problems)
@@ -142,13 +133,10 @@ def _benchmark_rules(run: CheckedRun) -> Iterator[Finding]:
 
 def _submission_order(run: CheckedRun) -> Iterator[Finding]:
     stop = run.record.first(keys.INIT_STOP)
-    if stop is None:
-        return
-    for key in SUBMISSION:
-        event = run.record.first(key)
-        if event is not None and run.position[id(event)] > run.position[id(stop)]:
-            where = f"{key} is logged after init_stop (line {stop.line})"
-            if key == keys.SUBMISSION_DIVISION and len(set(run.rules.init_minutes.values())) > 1:
+    for event in filter(None, map(run.record.first, SUBMISSION)):
+        if stop is not None and run.position[id(event)] > run.position[id(stop)]:
+            where = f"{event.key} is logged after init_stop (line {stop.line})"
+            if event.key == keys.SUBMISSION_DIVISION and len(set(run.rules.init_minutes.values())) > 1:
                 message = f"{where}; MLCommons' checker needs the division earlier to select the initialization limit"
                 yield run.finding("error", "submission-order", message, event)
             else:
@@ -167,56 +155,23 @@ def _seed(run: CheckedRun) -> Iterator[Finding]:
 
 
 _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
-    _demonstration,
-    _resumed,
-    _machine_load,
-    _known_benchmark,
-    _benchmark_rules,
-    _submission_order,
-    metadata_checks.counts,
-    metadata_checks.sizes,
-    metadata_checks.closed_values,
-    metadata_checks.batch,
-    metadata_checks.micro_batch,
-    metadata_checks.names,
-    metadata_checks.one_value,
-    metadata_checks.look_alikes,
-    timed_region.order,
-    timed_region.outside,
-    timed_region.stopped_at_checkpoint,
-    timed_region.set_back,
-    timed_region.duration,
-    timed_region.status,
-    timed_region.stop_counts,
-    quality.target,
-    quality.value_range,
-    quality.evaluation_pairs,
-    sequence_checks.time_digits,
-    sequence_checks.time_steps,
+    *(_demonstration, _resumed, _machine_load, _known_benchmark, _benchmark_rules, _submission_order),
+    *(metadata_checks.counts, metadata_checks.sizes, metadata_checks.closed_values, metadata_checks.batch),
+    *(metadata_checks.micro_batch, metadata_checks.names, metadata_checks.one_value, metadata_checks.look_alikes),
+    *(timed_region.order, timed_region.outside, timed_region.stopped_at_checkpoint, timed_region.set_back),
+    *(timed_region.duration, timed_region.status, timed_region.stop_counts),
+    *(quality.target, quality.value_range, quality.evaluation_pairs),
+    *(sequence_checks.time_digits, sequence_checks.time_steps),
     timed_region.cache_clear,
-    sequence_checks.event_types,
-    sequence_checks.numbering,
-    sequence_checks.pairs,
-    sequence_checks.nesting,
-    timed_region.initialization,
-    _seed,
-    timed_region.clock_agreement,
-    timed_region.clock_set,
+    *(sequence_checks.event_types, sequence_checks.numbering, sequence_checks.pairs, sequence_checks.nesting),
+    *(timed_region.initialization, _seed, timed_region.clock_agreement, timed_region.clock_set),
     sequence_checks.evaluation_interval,
-    plausibility.single_evaluation,
-    plausibility.instant_evaluations,
-    plausibility.schedule,
-    plausibility.throughput,
-    plausibility.record_time,
-    plausibility.date,
-    plausibility.durations,
+    *(plausibility.single_evaluation, plausibility.instant_evaluations, plausibility.schedule),
+    *(plausibility.throughput, plausibility.record_time, plausibility.date, plausibility.durations),
 )
 # What needs no fact about the benchmark, such as whether checkpoints are evaluated after the clock.
-_OF_ANY_ROUND: Final = frozenset(
-    (
-        *(_resumed, _machine_load, _known_benchmark, _benchmark_rules, _seed),
-        *(metadata_checks.one_value, metadata_checks.look_alikes),
-        *(timed_region.order, timed_region.duration, timed_region.status, sequence_checks.time_digits),
-        *(timed_region.clock_agreement, timed_region.clock_set),
-    )
+_OF_ANY_ROUND: Final = (
+    *(_resumed, _machine_load, _known_benchmark, _benchmark_rules, _seed),
+    *(metadata_checks.one_value, metadata_checks.look_alikes, sequence_checks.time_digits, timed_region.order),
+    *(timed_region.duration, timed_region.status, timed_region.clock_agreement, timed_region.clock_set),
 )

@@ -56,10 +56,9 @@ def closed_values(run: CheckedRun) -> Iterator[Finding]:
     for key, constraint in run.benchmark.closed_values.items():
         wrong = [event for event in run.record.all(key) if not constraint.holds(event.value, run.record.value)]
         if wrong:
-            message = f"{key} is {short(wrong[0].value)}; the closed division of {run.rules.round} requires"
-            yield run.finding(
-                "error", "required-value", f"{message} {constraint.words} (training_rules.adoc)", wrong[0]
-            )
+            message = f"{key} is {short(wrong[0].value)}; the closed division of {run.rules.round} requires "
+            message += f"{constraint.words} (training_rules.adoc)"
+            yield run.finding("error", "required-value", message, wrong[0])
 
 
 def batch(run: CheckedRun) -> Iterator[Finding]:

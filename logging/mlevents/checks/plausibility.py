@@ -49,10 +49,8 @@ def single_evaluation(run: CheckedRun) -> Iterator[Finding]:
     interval = run.benchmark.evaluation_interval.at(int(batch))
     slack = batch if run.benchmark.unit == "samples" else 0  # evaluations follow whole batches
     if at is not None and at > interval + slack:
-        message = (
-            f"evaluated only once, at {at:g} {run.benchmark.unit}, though the benchmark's interval is {interval:g}"
-        )
-        yield run.finding("warning", "single-evaluation", message, evaluations[0])
+        where = f"at {at:g} {run.benchmark.unit}, though the benchmark's interval is {interval:g}"
+        yield run.finding("warning", "single-evaluation", f"evaluated only once, {where}", evaluations[0])
 
 
 def instant_evaluations(run: CheckedRun) -> Iterator[Finding]:
@@ -96,17 +94,13 @@ def schedule(run: CheckedRun) -> Iterator[Finding]:
 def throughput(run: CheckedRun) -> Iterator[Finding]:
     """Report a run that trained faster by the clock than by its logged throughput: times may be scaled or cut.
 
-    The throughput of an open run may change as it trains (smaller images first), so its highest one is compared.
-    """
+    The throughput of an open run may change as it trains (smaller images first), so its highest one is compared."""
     rules, stopped, minutes = run.benchmark, run.record.stopped, run.record.minutes
     if rules is None or stopped is None or run.record.is_demonstration or run.record.status != keys.SUCCESS:
         return
     samples = {"samples": 1.0, "epoch": run.record.value(keys.TRAIN_SAMPLES)}.get(rules.unit)
-    logged = [
-        event.value.get(keys.THROUGHPUT) if isinstance(event.value, dict) else event.value
-        for event in run.record.timed
-        if event.key in (keys.TRACKED_STATS, keys.THROUGHPUT)
-    ]
+    values = (e.value for e in run.record.timed if e.key in (keys.TRACKED_STATS, keys.THROUGHPUT))
+    logged = (value.get(keys.THROUGHPUT) if isinstance(value, dict) else value for value in values)
     rates = [float(rate) for rate in logged if is_number(rate) and rate > 0]
     if not rates or not minutes or minutes < 0 or not is_number(samples):
         return
@@ -175,11 +169,8 @@ def durations(run: CheckedRun) -> Iterator[Finding]:
         usual = median(part.pace for part in parts)
         spread = SPREADS * median(abs(part.pace - usual) for part in parts)
         slack = {part: max(CLOCK_TOLERANCE_MS / part.units, spread) for part in parts}
-        less = [
-            part
-            for part in parts
-            if part.pace + part.evaluated_ms / part.units < min(share * usual, usual - slack[part])
-        ]
+        paces = {part: part.pace + part.evaluated_ms / part.units for part in parts}
+        less = [part for part in parts if paces[part] < min(share * usual, usual - slack[part])]
         more = [part for part in parts[1:] if part.pace > max(usual / FAR_FROM_USUAL, usual + slack[part])]
         by_design = run.record.division != keys.CLOSED and (name == "epoch" or less == parts[: len(less)])
         for level, found, how in (

@@ -25,8 +25,7 @@ def required_of(record: RunRecord, rules: Ruleset) -> tuple[RequiredKey, ...]:
 def check_required(run: CheckedRun) -> list[Finding]:
     """Return findings about missing, repeated, empty or rejected values of the required keys, and about their metadata.
 
-    A note reports where today's rule file of MLCommons' checker fails this log because of a known upstream defect.
-    """
+    A note reports where today's rule file of MLCommons' checker fails this log because of a known upstream defect."""
     findings = [finding for required in required_of(run.record, run.rules) for finding in _check(run, required)]
     return [*findings, *_defects(run)]
 
@@ -55,7 +54,12 @@ def _check(run: CheckedRun, required: RequiredKey) -> Iterator[Finding]:
             yield run.finding("error", "required-key", message)
     if not logged:
         return
-    yield from _occurrence(run, required, logged)
+    if required.occurrence == "exactly one" and len(logged) > 1:
+        same = all(value == logged[0][1] for _, value in logged)
+        level: Level = "warning" if same and required.repeatable else "error"
+        values = "" if same else " with different values"
+        message = f"{required.key} is logged {len(logged)} times{values}; log it once"
+        yield run.finding(level, "one-occurrence", message, logged[1][0])
     yield from _metadata(run, required, logged)
     yield from _values(run, required, logged)
     if required.points is not None:
@@ -74,25 +78,11 @@ def _logged(run: CheckedRun, required: RequiredKey) -> list[Logged]:
     return list(joined.values())
 
 
-def _occurrence(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Iterator[Finding]:
-    if required.occurrence == "exactly one" and len(logged) > 1:
-        same = all(value == logged[0][1] for _, value in logged)
-        level: Level = "warning" if same and required.repeatable else "error"
-        values = "" if same else " with different values"
-        message = f"{required.key} is logged {len(logged)} times{values}; log it once"
-        yield run.finding(level, "one-occurrence", message, logged[1][0])
-
-
 def _metadata(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Iterator[Finding]:
     # One place per kind of mistake is enough to find the cause.
     for event, _ in logged:
-        missing = [name for name in required.metadata if name not in event.metadata]
-        missing += [
-            then
-            for name, then in required.metadata_with.items()
-            if name in event.metadata and then not in event.metadata
-        ]
-        lacks = ", ".join(missing)
+        also = (then for name, then in required.metadata_with.items() if name in event.metadata)
+        lacks = ", ".join(name for name in (*required.metadata, *also) if name not in event.metadata)
         if required.metadata_any and not any(name in event.metadata for name in required.metadata_any):
             lacks = " or ".join(required.metadata_any)
         if lacks:
@@ -117,10 +107,8 @@ def _values(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Ite
     for constraint in required.value:
         wrong = [(e, value) for e, value in logged if not constraint.holds(value, _before(run, e))]
         if wrong:
-            more = f" ({len(wrong)} such events)" if len(wrong) > 1 else ""
-            message = (
-                f"{required.key} is {short(wrong[0][1])}; ruleset {run.rules.name} requires {constraint.words}{more}"
-            )
+            message = f"{required.key} is {short(wrong[0][1])}; ruleset {run.rules.name} requires {constraint.words}"
+            message += f" ({len(wrong)} such events)" if len(wrong) > 1 else ""
             yield run.finding("error", "required-value", message, wrong[0][0])
     if required.some_value and required.key != keys.EVAL_ACCURACY and required.joined is None:
         for event, value in logged:
@@ -145,9 +133,8 @@ def _judged_by_the_target(run: CheckedRun, required: RequiredKey, logged: list[L
     if benchmark is None or (required.key != keys.EVAL_ACCURACY and required.joined is None):
         return False
     if benchmark.parts:
-        parts = (
-            {name: v for name, v in value.items() if is_number(v)} for _, value in logged if isinstance(value, dict)
-        )
+        qualities = (value for _, value in logged if isinstance(value, dict))
+        parts = ({name: v for name, v in quality.items() if is_number(v)} for quality in qualities)
         return not run.record.is_demonstration and not any(benchmark.reached(part) for part in parts)
     return run.record.is_demonstration or not any(is_number(value) and benchmark.reached(value) for _, value in logged)
 
@@ -177,9 +164,4 @@ def _points(run: CheckedRun, points: EvaluationPoints, events: list[Event]) -> I
 
 def _before(run: CheckedRun, event: Event) -> Callable[[str], Any]:
     """Return a function that returns the last value of a key up to the line of `event`, or None."""
-
-    def value_of(key: str) -> Any:
-        values = [other.value for other in run.record.all(key) if other.line <= event.line]
-        return values[-1] if values else None
-
-    return value_of
+    return lambda key: next((other.value for other in reversed(run.record.all(key)) if other.line <= event.line), None)

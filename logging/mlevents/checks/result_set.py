@@ -20,10 +20,7 @@ def check_set(
     summaries: Sequence[RunSummary], ruleset: str | Ruleset, described_division: str | None = None
 ) -> list[Finding]:
     """Return findings about `summaries` as one set of results. Raises ValueError for an unknown ruleset.
-
-    Args:
-        described_division: of the system description, if the set is in a package.
-    """
+    `described_division`: of the system description, if the set is in a package."""
     rules = in_force(ruleset, own_rules_of(summaries))
     dropped = dropped_runs(summaries, rules)
     scored = [run for run in summaries if run not in dropped]
@@ -48,8 +45,7 @@ def dropped_runs(summaries: Sequence[RunSummary], rules: Ruleset) -> dict[RunSum
     """Return the runs of a set that did not reach the target, with the reason, if a score may drop them.
 
     "A single non-converging run may be treated as the slowest run and dropped" (training_rules.adoc, "Benchmark
-    Results"); more for benchmarks of which more runs are dropped. Empty for a demonstration or if too many failed.
-    """
+    Results"); more for benchmarks of which more runs are dropped. Empty for a demonstration or if too many failed."""
     benchmarks = in_force(rules, own_rules_of(summaries)).benchmarks
     benchmark = next(filter(None, (benchmarks.get(run.benchmark or "") for run in summaries)), None)
     if benchmark is None or any(run.is_demonstration for run in summaries):
@@ -90,11 +86,8 @@ def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
 
 
 def two_settings(runs: Sequence[RunSummary], dropped: Collection[RunSummary] = ()) -> Iterator[Finding]:
-    """Yield a finding if batch size or hyper-parameters differ between the runs of a set.
-
-    Args:
-        dropped: those of `runs` that a score may drop; the finding says which they are.
-    """
+    """Yield a finding if batch size or hyper-parameters differ between the runs of a set. `dropped`: those of `runs`
+    that a score may drop; the finding says which they are."""
     differing: list[str] = []
     others: dict[RunSummary, None] = {}
     settings = [{**run.hyperparameters, keys.GLOBAL_BATCH_SIZE: run.global_batch_size} for run in runs]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from statistics import median_low
 from typing import Final
 
@@ -15,16 +15,9 @@ from mlevents.summary import SUBMISSION
 
 PAIRS: Final = {keys.BLOCK_START: keys.BLOCK_STOP, keys.EPOCH_START: keys.EPOCH_STOP, keys.EVAL_START: keys.EVAL_STOP}
 NUMBERED: Final = (  # key, and the metadata that numbers it
-    (keys.EPOCH_START, keys.EPOCH_NUM),
-    (keys.EPOCH_STOP, keys.EPOCH_NUM),
-    (keys.BLOCK_START, keys.FIRST_EPOCH_NUM),
-    (keys.BLOCK_START, keys.SAMPLES_COUNT),
-    (keys.BLOCK_STOP, keys.FIRST_EPOCH_NUM),
-    (keys.BLOCK_STOP, keys.SAMPLES_COUNT),
-    (keys.EVAL_START, keys.EPOCH_NUM),
-    (keys.EVAL_START, keys.SAMPLES_COUNT),
-    (keys.EVAL_ACCURACY, keys.EPOCH_NUM),
-    (keys.EVAL_ACCURACY, keys.SAMPLES_COUNT),
+    *product((keys.EPOCH_START, keys.EPOCH_STOP), (keys.EPOCH_NUM,)),
+    *product((keys.BLOCK_START, keys.BLOCK_STOP), (keys.FIRST_EPOCH_NUM, keys.SAMPLES_COUNT)),
+    *product((keys.EVAL_START, keys.EVAL_ACCURACY), (keys.EPOCH_NUM, keys.SAMPLES_COUNT)),
     (keys.EVAL_ACCURACY, keys.STEP_NUM),
 )
 ROUNDING: Final = 0.01  # of the interval between evaluations
@@ -69,8 +62,7 @@ def event_types(run: CheckedRun) -> Iterator[Finding]:
     """Report events that are typed as starts or stops where MLCommons' logging library gives their key another type.
 
     An error is only a value that becomes an interval. Published logs have points in time as starts and stops, starts as
-    stops, stops as starts, and caches cleared as intervals.
-    """
+    stops, stops as starts, and caches cleared as intervals."""
     wrong = [event for event in run.record.events if event.event_type in INTERVALS - {_usual_type(event)}]
     for is_error in (False, True):
         if events := [event for event in wrong if (event.key in POINTS - {keys.CACHE_CLEAR}) == is_error]:
@@ -102,9 +94,8 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
             continue
         if name == keys.FIRST_EPOCH_NUM and run.benchmark is not None and run.benchmark.progress != keys.EPOCH_NUM:
             continue  # counted in another unit
-        if key in EVALUATIONS and run.evaluated_offline:
-            continue  # in any order
-        if key in BLOCKS and name == keys.SAMPLES_COUNT and _lengths(run, events):
+        lengths = key in BLOCKS and name == keys.SAMPLES_COUNT and _lengths(run, events)
+        if lengths or (key in EVALUATIONS and run.evaluated_offline):
             continue  # in any order
         for before, after in pairwise(events):
             last, number = before.metadata[name], after.metadata[name]
@@ -156,8 +147,7 @@ def _lengths(run: CheckedRun, blocks: list[Event]) -> bool:
 def pairs(run: CheckedRun) -> Iterator[Finding]:
     """Report starts without their stop, and stops without their start.
 
-    An error is only a last evaluation without eval_stop, unless the benchmark's reference ends so.
-    """
+    An error is only a last evaluation without eval_stop, unless the benchmark's reference ends so."""
     last = run.record.last(keys.EVAL_START)
     may_stay_open = run.benchmark is not None and run.benchmark.ends_in_evaluation
     for start_key, stop_key in PAIRS.items():

@@ -22,21 +22,15 @@ EVALUATED: Final = frozenset({keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURAC
 
 def order(run: CheckedRun) -> Iterator[Finding]:
     """Report init_start, init_stop, run_start and run_stop that are out of order, in the file or in time."""
-    chain = (
-        run.record.first(keys.INIT_START),
-        run.record.last(keys.INIT_STOP),
-        run.record.first(keys.RUN_START),
-        run.record.stopped,
-    )
+    record = run.record
+    chain = (record.first(keys.INIT_START), record.last(keys.INIT_STOP), record.first(keys.RUN_START), record.stopped)
     for before, after in pairwise(event for event in chain if event is not None):
         if run.position[id(after)] < run.position[id(before)]:
             message = f"{after.key} is logged before {before.key} (line {before.line})"
             yield run.finding("error", "clock-order", message, after)
         elif after.time_ms < before.time_ms:
-            seconds = (before.time_ms - after.time_ms) / 1e3
-            message = (
-                f"{after.key} is {seconds:.3f} s earlier than {before.key} (line {before.line}); times are invalid"
-            )
+            earlier = f"{(before.time_ms - after.time_ms) / 1e3:.3f} s earlier"
+            message = f"{after.key} is {earlier} than {before.key} (line {before.line}); times are invalid"
             yield run.finding("error", "clock-order", message, after)
 
 
@@ -114,8 +108,7 @@ def _trained_blocks(run: CheckedRun) -> list[_Block]:
     """Return the finished blocks and epochs of the timed region.
 
     Some logs give a stop the progress of its start: then the next start has it, and the last block is taken to be as
-    long as the one before.
-    """
+    long as the one before."""
     name = run.benchmark.progress if run.benchmark else keys.EPOCH_NUM
     start: tuple[float, float] | None = None
     blocks: list[_Block] = []
@@ -137,14 +130,11 @@ def _trained_blocks(run: CheckedRun) -> list[_Block]:
 def set_back(run: CheckedRun) -> Iterator[Finding]:
     """Report epochs and blocks that step back in time: a clock that is set back shortens the score."""
     for before, after in pairwise(run.training()):
-        if before.time_ms - after.time_ms <= CLOCK_TOLERANCE_MS:
-            continue
-        message = (
-            f"{after.key} is {(before.time_ms - after.time_ms) / 1e3:.3f} s earlier than {before.key} before it (line "
-            f"{before.line}): the clock was set back during the run, so its time is invalid; run it again"
-        )
-        yield run.finding("error", "clock-order", message, after)
-        break
+        if (back := before.time_ms - after.time_ms) > CLOCK_TOLERANCE_MS:
+            message = f"{after.key} is {back / 1e3:.3f} s earlier than {before.key} before it (line {before.line}): "
+            message += "the clock was set back during the run, so its time is invalid; run it again"
+            yield run.finding("error", "clock-order", message, after)
+            return
 
 
 def _named(events: list[Event]) -> str:
@@ -173,11 +163,10 @@ def status(run: CheckedRun) -> Iterator[Finding]:
     """Report runs that did not end in success. MLCommons' checker requires a status but accepts any."""
     stopped = run.record.stopped
     if stopped is not None and run.record.status != keys.SUCCESS:
-        said, reason = stopped.metadata.get(keys.STATUS), stopped.metadata.get("reason")
-        because = f" ({short(reason, 200)})" if reason else ""
-        yield run.finding(
-            "error", "status-success", f"run_stop has status {short(said)}, not {keys.SUCCESS!r}{because}", stopped
-        )
+        reason = stopped.metadata.get("reason")
+        message = f"run_stop has status {short(stopped.metadata.get(keys.STATUS))}, not {keys.SUCCESS!r}"
+        message += f" ({short(reason, 200)})" if reason else ""
+        yield run.finding("error", "status-success", message, stopped)
 
 
 def stop_counts(run: CheckedRun) -> Iterator[Finding]:
@@ -200,12 +189,8 @@ def cache_clear(run: CheckedRun) -> Iterator[Finding]:
     clears, start = run.record.all(keys.CACHE_CLEAR), run.record.first(keys.RUN_START)
     if clears and start is not None:
         by_time = run.benchmark is not None and run.benchmark.cache_clear_by_time
-        position = run.position[id(start)]
-        before = [
-            event
-            for event in clears
-            if run.position[id(event)] < position or (by_time and event.time_ms <= start.time_ms)
-        ]
+        above = {id(event) for event in run.record.events[: run.position[id(start)]]}
+        before = [e for e in clears if id(e) in above or (by_time and e.time_ms <= start.time_ms)]
         if not before:
             message = f"cache_clear is logged only after run_start (line {start.line})"
             yield run.finding("error", "cache-clear", message, clears[0])
@@ -223,8 +208,7 @@ def initialization(run: CheckedRun) -> Iterator[Finding]:
     """Report initialization beyond the limit of the division, and untimed gaps after it.
 
     MLCommons' checker holds init_stop to the limit. The rules are stricter: the clock starts at the latest when the
-    limit is exceeded (training_rules.adoc, "Run Results"), so a run_start beyond it leaves time out.
-    """
+    limit is exceeded (training_rules.adoc, "Run Results"), so a run_start beyond it leaves time out."""
     limit, minutes = run.rules.init_minutes.get(run.record.division or ""), run.record.init_minutes
     stop, start, init = run.record.last(keys.INIT_STOP), run.record.started, run.record.first(keys.INIT_START)
     allowed = f"the {run.record.division} division allows less than {limit:g}" if limit is not None else ""

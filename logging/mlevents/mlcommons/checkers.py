@@ -27,8 +27,7 @@ def check_logs(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
     """Return the compliance checker's verdict on each log, from one child process on a copy of all of them.
 
     Record numbers in its messages are converted to line numbers of the file. A log that cannot be copied, that takes
-    longer than `LOG_SECONDS`, or that ends the child process is "not run"; the others are checked nevertheless.
-    """
+    longer than `LOG_SECONDS`, or that ends the child process is "not run"; the others are checked nevertheless."""
     tool = Tool("compliance_checker", ruleset)
     if tool.unable:
         return [tool.verdict("not run", tool.unable)] * len(paths)
@@ -82,21 +81,15 @@ def _ask_of_logs(
     """Return the verdicts on the copies `logs`, by the rule files in `source` or the installed ones."""
     options = ("--usage", "training", "--ruleset", tool.ruleset, "--log_output", os.devnull)
     answers = place.run([Job(tool.name, (*options, str(log)), LOG_SECONDS) for log in logs.values()], source)
-    return {
-        number: tool.judged(answer, place, log.parent)
-        for (number, log), answer in zip(logs.items(), answers, strict=True)
-    }
+    answered = zip(logs.items(), answers, strict=True)
+    return {number: tool.judged(answer, place, log.parent) for (number, log), answer in answered}
 
 
 def check_package(folder: Path, ruleset: str) -> OfficialVerdict:
     """Return the package checker's verdict on an organization's folder, and what the result summarizer does not score.
 
     `folder` holds systems/ and results/; nothing is written to it. Links out of it, and a log that would make the
-    checker execute a file, fail it without a run.
-
-    Raises:
-        FileNotFoundError: `folder` is not a folder.
-    """
+    checker execute a file, fail it without a run. Raises FileNotFoundError if `folder` is not a folder."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder; a package is a folder with systems/ and results/")
     tool = Tool("package_checker", ruleset)

@@ -47,13 +47,6 @@ def _scored(folder: str, ruleset: str) -> list[str]:
     return [name for row in rows for name in benchmarks if row[name] is not None and math.isfinite(row[name])]
 
 
-def _forget() -> None:
-    """Empty the compliance checker's queue of rule files: it is global, and an aborted check leaves some in it."""
-    checker = sys.modules.get("mlperf_logging.compliance_checker.mlp_compliance")
-    if checker is not None:
-        checker.enqueued_configs.clear()
-
-
 def _keep_rule_files() -> None:
     """Parse each rule file once: parsing YAML in Python takes most of the time of a check."""
     try:
@@ -93,8 +86,8 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         values["missing"], values["raised"] = True, _last_line(error)
     except Exception as error:
         values["raised"] = _last_line(error)
-    finally:
-        _forget()
+    if checker := sys.modules.get("mlperf_logging.compliance_checker.mlp_compliance"):
+        checker.enqueued_configs.clear()  # its queue of rule files is global, and an aborted check leaves some in it
     values["log"] = recorder.entries
     values["printed"] = printed.getvalue().splitlines()[-LINES_KEPT:]
     values["errors"] = errors.getvalue().splitlines()[-1:]

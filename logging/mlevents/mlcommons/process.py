@@ -1,10 +1,10 @@
 """Temporary copies that MLCommons' tools may write into, and the child process that runs the tools on them."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import threading
@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from subprocess import DEVNULL, PIPE, Popen
+from typing import Final
 
 CHILD: Final = Path(__file__).with_name("child.py")
 
@@ -32,8 +33,7 @@ class Answer:
 
     `exit` is the requested exit status, `log` the tool's log as (level, message), `printed` its stdout, `errors` the
     last line of its stderr, `raised` the last line of its traceback, `missing` whether that was a failed import or
-    memory, `scored` the benchmarks that have a score.
-    """
+    memory, `scored` the benchmarks that have a score."""
 
     unanswered: str | None = None
     exit: object = 0
@@ -45,22 +45,15 @@ class Answer:
     scored: Sequence[str] = ()
 
 
-class Workplace:
+class Workplace(contextlib.ExitStack):
     """Temporary folder: `copy` to copy into, and an empty `start` as the child's working directory."""
 
     def __init__(self) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="mlevents-")
-        self.root = Path(self._temporary.name).resolve()
-        self.copy = self.root / "copy"
-        self.start = self.root / "start"
+        super().__init__()
+        self.root = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="mlevents-"))).resolve()
+        self.copy, self.start = self.root / "copy", self.root / "start"
         self.copy.mkdir()
         self.start.mkdir()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._temporary.cleanup()
 
     def new_folder(self, name: str) -> Path:
         """Create an empty folder next to the copy, named `name` with a suffix."""
@@ -78,8 +71,7 @@ class Workplace:
     def run(self, jobs: Sequence[Job], source: Path | None = None) -> Iterator[Answer]:
         """Yield the answers to `jobs`, from one child process while it lives; the job that ends it has no result.
 
-        `source` holds a copy of mlperf_logging to use instead of the installed one.
-        """
+        `source` holds a copy of mlperf_logging to use instead of the installed one."""
         request = self.root / "jobs.json"
         calls = [{"tool": job.tool, "arguments": job.arguments} for job in jobs]
         request.write_text(json.dumps({"source": None if source is None else str(source), "jobs": calls}), "utf-8")
@@ -95,15 +87,10 @@ class Workplace:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
         # -P: mlperf_logging's imports must not be resolved in the child's own folder, which holds mlevents' modules.
         command = [sys.executable, "-P", "-X", "utf8", str(CHILD), str(request), str(first)]
-        with open(self.root / "stderr", "w+b") as errors:
-            child = subprocess.Popen(
-                command,
-                cwd=self.start,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-            )
+        with (
+            open(self.root / "stderr", "w+b") as errors,
+            Popen(command, cwd=self.start, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=errors) as child,
+        ):
             assert child.stdout is not None
             try:
                 for job in jobs[first:]:
@@ -128,8 +115,6 @@ class Workplace:
                         return
             finally:
                 child.kill()
-                child.wait()
-                child.stdout.close()
 
 
 def installed() -> list[str]:

@@ -31,8 +31,7 @@ class OfficialVerdict:
 
     `verdict` is by today's rule files; "not run" if the tool could not run, and `messages` then say why. If it failed
     and a declared upstream defect concerns the log, `own_round` is the verdict by rule files with the declared repairs,
-    and `defects` describes the defects; otherwise `own_round` equals `verdict`.
-    """
+    and `defects` describes the defects; otherwise `own_round` equals `verdict`."""
 
     verdict: CheckStatus
     tool: str

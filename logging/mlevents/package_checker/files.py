@@ -148,13 +148,12 @@ def _link(listing: Listing, entry: Entry) -> Finding:
     except (OSError, ValueError):
         target, end, exists = "", root, False
     inside = end == root or end.startswith(root + os.sep)
+    level: Level = "error"
     if os.path.isabs(target) or not inside:
-        level: Level = "error"
         message = f"link out of the submission, to {short(target)}; replace it with the file"
     elif not exists:
-        level, message = "error", f"broken or circular link to {short(target)}; remove it"
+        message = f"broken or circular link to {short(target)}; remove it"
     elif entry.place.startswith(("results/", "systems/")):
-        level = "error"
         message = f"link to {short(target)}; results and systems must be files: replace it with the file"
     else:
         level = "warning"
@@ -163,11 +162,8 @@ def _link(listing: Listing, entry: Entry) -> Finding:
 
 
 def check_manifest(listing: Listing, digests: Mapping[str, str]) -> list[Finding]:
-    """Return findings about files that differ from those in manifest.json; none without a manifest.
-
-    Args:
-        digests: SHA-256 of files that were read before, by place.
-    """
+    """Return findings about files that differ from those in manifest.json; none without a manifest. `digests`: SHA-256
+    of files that were read before, by place."""
     if MANIFEST not in listing.entries:
         return []
     content = read_json(listing, MANIFEST)

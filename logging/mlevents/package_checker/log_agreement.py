@@ -21,45 +21,25 @@ from mlevents.summary import RunSummary
 from mlevents.terminal_escape import printable
 
 MOST_NAMED: Final = 12  # copies that a finding names
-# Meanings of the words of both vocabularies in all rounds; "available" was used for two of them.
-STATUS_MEANING: Final = {
-    "cloud": {"cloud"},
-    "available cloud": {"cloud"},
-    "onprem": {"onprem"},
-    "on-premise": {"onprem"},
-    "available on-premise": {"onprem"},
-    "available on premise": {"onprem"},
-    "available": {"cloud", "onprem"},
-    "preview": {"preview"},
-    "research": {"research"},
-    "rdi": {"research"},
-    "research, development, or internal (rdi)": {"research"},
-}
+# The words of both vocabularies in all rounds by what they mean; "available" was used for two meanings.
+STATUSES: Final = (
+    ("cloud", "available cloud", "available"),
+    ("onprem", "on-premise", "available on-premise", "available on premise", "available"),
+    ("preview",),
+    ("research", "rdi", "research, development, or internal (rdi)"),
+)
 # Dense peak in TFLOP/s (TOP/s) of one accelerator at the lowest precision that it has and training uses, by a word of
 # accelerator_model_name; of several variants (SXM, PCIe, NVL) the fastest. From the vendors' data sheets and
 # documentation: NVIDIA's give sparse peaks, which are twice the dense ones but for Blackwell Ultra.
-PEAK_TFLOPS: Final = {
-    "v100": 125,  # FP16
-    "a100": 312,  # FP16, BF16
-    "l40s": 733,  # FP8
-    "h100": 1979,  # FP8, also the next two
-    "h200": 1979,
-    "gh200": 1979,
-    "b200": 9000,  # FP4, as all of Blackwell: HGX B200, GB200 NVL72, HGX B300, GB300 NVL72
-    "gb200": 10_000,
-    "b300": 14_000,
-    "gb300": 15_000,
-    "mi300x": 2615,  # FP8, also the next one
-    "mi325x": 2615,
-    "mi350x": 9200,  # FP4 and FP6, also the next one
-    "mi355x": 10_100,
-    "gaudi2": 865,  # FP8
-    "gaudi3": 1835,  # FP8
-    "v5e": 393,  # INT8, as all TPUs: docs.cloud.google.com/tpu/docs
-    "v5p": 918,
-    "trillium": 1836,
-    "v6e": 1836,
-}
+PEAK_TFLOPS: Final = (
+    {"v100": 125, "a100": 312}  # FP16
+    | {"l40s": 733, "h100": 1979, "h200": 1979, "gh200": 1979}  # FP8
+    | {"b200": 9000, "gb200": 10_000, "b300": 14_000, "gb300": 15_000}  # FP4: HGX B200, GB200 NVL72, HGX, GB300 NVL72
+    | {"mi300x": 2615, "mi325x": 2615}  # FP8
+    | {"mi350x": 9200, "mi355x": 10_100}  # FP4 and FP6
+    | {"gaudi2": 865, "gaudi3": 1835}  # FP8
+    | {"v5e": 393, "v5p": 918, "trillium": 1836, "v6e": 1836}  # INT8: docs.cloud.google.com/tpu/docs
+)
 # The highest share of the peak in the published rounds from v2.0 to v5.1 is 0.45 (docs/published_rounds.md).
 SUSPICIOUS: Final = 0.75
 
@@ -73,10 +53,7 @@ def check_logs(
     systems: frozenset[str],
 ) -> Iterator[Finding]:
     """Yield findings about the logs of results/`system`/`benchmark` below `root`, one for each value that disagrees.
-
-    Args:
-        systems: every system id of the submission.
-    """
+    `systems`: every system id of the submission."""
     organization = os.path.basename(os.path.realpath(root))
     disagreeing: dict[Disagreement, list[Path]] = defaultdict(list)
     for log in logs:
@@ -135,7 +112,9 @@ def check_copies(logs: Iterable[RunSummary], root: Path) -> Iterator[Finding]:
     for (first, *others), how, level in copy_groups(logs):
         apart = [log for log in others if log.path.parent != first.path.parent]
         if level == "error" and apart:
-            names = listed([_place(log, root) for log in (first, *apart)], MOST_NAMED)
+            paths = (log.path for log in (first, *apart))
+            places = [shown(path.relative_to(root) if path.is_relative_to(root) else path) for path in paths]
+            names = listed(places, MOST_NAMED)
             yield Finding(level=level, rule="copied-log", message=f"{names} {how}", path=shown(apart[0].path))
 
 
@@ -145,8 +124,7 @@ def check_throughput(
     """Yield findings about runs that trained faster than the accelerators of `description` could.
 
     The operations of the reference's model are a lower bound of a closed run; an open run may have a smaller model, so
-    the finding on it is a warning. Accelerators of unknown peak and benchmarks of unknown operations are skipped.
-    """
+    the finding on it is a warning. Accelerators of unknown peak and benchmarks of unknown operations are skipped."""
     model = description.text("accelerator_model_name") or ""
     peaks = [PEAK_TFLOPS[word] for word in re.findall(r"[a-z0-9]+", model.lower()) if word in PEAK_TFLOPS]
     counts = [count_of(description.values.get(key)) for key in ("number_of_nodes", "accelerators_per_node")]
@@ -191,13 +169,10 @@ def same_name(first: str, second: str) -> bool:
 
 def same_status(logged: str, described: str | None) -> bool:
     """Return True if a log's submission_status can mean the description's status; unknown words agree with all."""
-    meanings = STATUS_MEANING.get(logged.lower()), STATUS_MEANING.get((described or "").lower())
-    return None in meanings or bool((meanings[0] or set()) & (meanings[1] or set()))
+    words = (logged.lower(), (described or "").lower())
+    first, second = ({place for place, known in enumerate(STATUSES) if word in known} for word in words)
+    return not (first and second) or bool(first & second)
 
 
 def _letters(name: str) -> str:
     return "".join(character for character in name.casefold() if character.isalnum()) or name
-
-
-def _place(log: RunSummary, root: Path) -> str:
-    return shown(log.path.relative_to(root) if log.path.is_relative_to(root) else log.path)

@@ -68,12 +68,8 @@ def is_result(name: str) -> bool:
 def check_results(
     listing: Listing, results: ResultSet, read: Sequence[RunSummary], rules: BenchmarkRules | None
 ) -> Iterator[Finding]:
-    """Yield findings about the number of results, their names, files that are not logs, and failed runs.
-
-    Args:
-        read: the logs among them that could be read.
-        rules: of the benchmark; None if unknown, so that nothing is counted.
-    """
+    """Yield findings about the number of results, their names, files that are not logs, and failed runs. `read`: the
+    logs among them that could be read. `rules`: of the benchmark; None if unknown, so that nothing is counted."""
     demonstration = any(summary.is_demonstration for summary in read)
     if not results.files:
         yield listing.finding("error", "results-missing", "no result_N.txt, so the set has no results", results.place)
@@ -86,9 +82,7 @@ def check_results(
         else:
             message = "not named result_N.txt with a number; MLCommons' checker accepts any name, reviewers do not"
             yield listing.finding("warning", "result-name", message, f"{results.place}/{file.name}")
-    plain = len(numbers) == len(results.files) and all(
-        re.fullmatch(r"result_[0-9]+\.txt", file.name) for file in results.files
-    )
+    plain = all(re.fullmatch(r"result_[0-9]{1,18}\.txt", file.name) for file in results.files)
     if plain and max(numbers) - min(numbers) >= len(set(numbers)):
         absent = sorted(set(range(min(numbers), min(max(numbers), min(numbers) + 1000))) - set(numbers))
         message = (
@@ -114,12 +108,8 @@ def check_results(
 def check_power_folder(listing: Listing, place: str, results: Sequence[str]) -> Iterator[Finding]:
     """Yield findings unless every result has a folder, with the same number of files, numbered from 0.
 
-    power_measurement.adoc and submission_rules.adoc, "Training"; power_checker.py of mlperf-logging.
-
-    Args:
-        place: the folder of the results, relative to the submission.
-        results: names of the result files without suffix.
-    """
+    power_measurement.adoc and submission_rules.adoc, "Training"; power_checker.py of mlperf-logging. `place`: the
+    folder of the results, relative to the submission. `results`: names of the result files without suffix."""
     power = f"{place}/{POWER}"
     folders = {entry.name: entry.place for entry in listing.folders(power)}
     counts: dict[str, tuple[int, int]] = {}
@@ -173,8 +163,7 @@ def check_parameters(listing: Listing, place: str, division: str | None = None) 
     """Yield findings about a package_checker_params: what it disables, and lines without effect.
 
     At the top only MLCommons' verification scripts read it, as command line options. In results/ the package checker
-    compares raw lines, newline included, so that only a last line without one takes effect.
-    """
+    compares raw lines, newline included, so that only a last line without one takes effect."""
     entry = listing.entries[place]
     try:
         with open(listing.root / place, "rb") as file:

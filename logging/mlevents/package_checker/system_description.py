@@ -52,9 +52,7 @@ _CORES, _VCPUS = "host_processor_core_count", "host_processor_vcpu_count"
 _MOST_NODES: Final = 100_000
 _MOST_PER_NODE: Final = 1024
 _DIVISIONS: Final = (keys.CLOSED, keys.OPEN)
-_NO_ANSWER: Final = frozenset(
-    {"", "-", "?", "??", "???", "tbd", "todo", "fixme", "xxx", "unknown", "null", "none given"}
-)
+_NO_ANSWER: Final = ("", "-", "?", "??", "???", "tbd", "todo", "fixme", "xxx", "unknown", "null", "none given")
 
 
 @dataclass(frozen=True)
@@ -117,13 +115,13 @@ def read_description(path: Path) -> SystemDescription:
         message = f"invalid JSON: {short(json_fault(error), 100)[1:-1]}; MLCommons' tools abort at such a file"
         return unreadable(message, getattr(error, "lineno", None))
     if not isinstance(values, dict):
-        return unreadable(f"{_kind(values)}, not a JSON object with the {len(KEYS)} keys")
+        kind = {list: "a list", str: "a string", type(None): "null"}.get(type(values), "a single value")
+        return unreadable(f"{kind}, not a JSON object with the {len(KEYS)} keys")
     lines, repeated = _key_lines(text)
     problems = []
     for key, line in repeated:
-        message = f"duplicate key {short(key)[1:-1]}, of which the last one counts; delete one"
-        fault = Finding(level="error", rule="system-repeated-key", message=message, line=line, path=shown(path))
-        problems.append(fault)
+        said = f"duplicate key {short(key)[1:-1]}, of which the last one counts; delete one"
+        problems.append(Finding(level="error", rule="system-repeated-key", message=said, line=line, path=shown(path)))
     return SystemDescription(path, values, lines, tuple(problems))
 
 
@@ -211,7 +209,10 @@ def _status(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
             words = "; ".join(repr(word) for word in rules.system_status_words)
             message = f"status is {short(value)}, in {rules.round} not one of {words}"
             yield system.finding("error", "system-status", message, "status")
-    elif not isinstance(value, str) or value.strip().lower() not in _any_rounds_words():
+        return
+    words_of = (rules.status_words + rules.system_status_words for rules in RULESETS.values())
+    known = {word.lower() for words in words_of for word in words} | {"available", "rdi"}  # the rules' own examples
+    if not isinstance(value, str) or value.strip().lower() not in known:
         message = f"status is {short(value)}, not in any round; write for example 'onprem', 'cloud' or 'research'"
         yield system.finding("warning", "system-status", message, "status")
 
@@ -233,12 +234,6 @@ def _name(system: SystemDescription) -> Iterator[Finding]:
         yield system.finding("warning", "system-name", message, "system_name")
 
 
-def _any_rounds_words() -> set[str]:
-    """Return the status words of all rounds, and the rules' own example "available", in lower case."""
-    words = {word for rules in RULESETS.values() for word in (*rules.status_words, *rules.system_status_words)}
-    return {word.lower() for word in words} | {"available", "rdi"}
-
-
 def count_of(value: object) -> int | None:
     """Return `value` as MLCommons' summary reads it if it is an integer, also 1.0, which Composer writes; else None."""
     if isinstance(value, str):
@@ -250,10 +245,6 @@ def _is_empty(value: object) -> bool:
     if isinstance(value, str):
         return value.strip().lower() in _NO_ANSWER
     return value is None or value in ({}, [])
-
-
-def _kind(value: object) -> str:
-    return {list: "a list", str: "a string", type(None): "null"}.get(type(value), "a single value")
 
 
 def _key_lines(text: str) -> tuple[dict[str, int], list[tuple[str, int]]]:

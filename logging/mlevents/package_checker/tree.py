@@ -45,8 +45,7 @@ def submission_folders(path: Path) -> list[Path]:
     """Return the submission folders at `path` or up to three levels below it, sorted; links below `path` are not
     followed.
 
-    A submission folder holds results/, and systems/ or benchmarks/<benchmark>/implementations/.
-    """
+    A submission folder holds results/, and systems/ or benchmarks/<benchmark>/implementations/."""
     paths: list[Path] = []
     waiting = [(path, 0)]
     while waiting:
@@ -61,37 +60,18 @@ def submission_folders(path: Path) -> list[Path]:
 
 def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str | None) -> list[Finding]:
     """Return all findings about the submission in `folder` as a whole, without those of single logs and sets.
-
-    Args:
-        summaries: the logs by path; every result_*.txt that is a readable log must be there.
-        ruleset: such as "2.0.0"; None: each benchmark's default, as neither logs nor descriptions name their round.
-
-    Raises:
-        ValueError: unknown ruleset. Nothing is raised on the folder's content.
-    """
+    `summaries`: the logs by path; every result_*.txt that is a readable log must be there. `ruleset`: such as
+    "2.0.0"; None: each benchmark's default, as neither logs nor descriptions name their round. Raises ValueError for
+    an unknown ruleset. Nothing is raised on the folder's content."""
     rules = None if ruleset is None else find_ruleset(ruleset)
     listing = list_folder(folder)
     of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
     sets = sets_in(listing)
-    logs = {
-        result_set.place: [of_path[name] for file in result_set.files if (name := os.path.abspath(file)) in of_path]
-        for result_set in sets
-    }
-    described = {
-        entry.name.removesuffix(".json"): read_description(listing.root / entry.place)
-        for entry in listing.inside("systems")
-        if entry.name.endswith(".json") and entry.kind == "file"
-    }
-    first = {
-        result_set.benchmark: log
-        for result_set in reversed(sets)
-        for log in logs[result_set.place]
-        if log.benchmark == result_set.benchmark
-    }
-    known = {
-        result_set.benchmark: _rules_of(result_set.benchmark, rules, first.get(result_set.benchmark))
-        for result_set in sets
-    }
+    logs = {of.place: [of_path[name] for name in map(os.path.abspath, of.files) if name in of_path] for of in sets}
+    descriptions = (entry for entry in listing.files("systems") if entry.name.endswith(".json"))
+    described = {entry.name[:-5]: read_description(listing.root / entry.place) for entry in descriptions}
+    first = {log.benchmark: log for of in reversed(sets) for log in logs[of.place] if log.benchmark == of.benchmark}
+    known = {of.benchmark: _rules_of(of.benchmark, rules, first.get(of.benchmark)) for of in sets}
     findings = [*check_files(listing), *_top(listing), *_systems(listing, described, sets)]
     for name, system in described.items():
         asked = [known[result_set.benchmark] for result_set in sets if result_set.system == name]
@@ -112,10 +92,8 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
             findings += check_throughput(read, description, benchmark_rules)
     findings += check_copies(chain.from_iterable(logs.values()), listing.root)
     findings += check_documents(listing)
-    findings += check_source(
-        listing, {name: [result_set.system for result_set in sets if result_set.benchmark == name] for name in known}
-    )
-    findings += check_manifest_source(listing)
+    systems_of = {name: [of.system for of in sets if of.benchmark == name] for name in known}
+    findings += [*check_source(listing, systems_of), *check_manifest_source(listing)]
     root = os.path.abspath(listing.root)
     digests = {os.path.relpath(path, root).replace(os.sep, "/"): value.sha256 for path, value in of_path.items()}
     return _bounded([*findings, *check_manifest(listing, digests)])
@@ -232,10 +210,8 @@ def _benchmark_folder(
         return  # reported for each log
     if ruleset is not None and results.benchmark in _names_known(ruleset):
         if results.benchmark not in ruleset.benchmarks:
-            message = (
-                f"number of results and target of {results.benchmark} in {ruleset.round} are unknown, so not checked"
-            )
-            yield listing.finding("note", "benchmark-folder", message, results.place)
+            what = f"number of results and target of {results.benchmark} in {ruleset.round}"
+            yield listing.finding("note", "benchmark-folder", f"{what} are unknown, so not checked", results.place)
         return
     rounds = [asked] if asked else list(RULESETS.values())
     names = sorted({name for rules in rounds for name in _names_known(rules)})
@@ -283,10 +259,7 @@ def check_source(listing: Listing, systems: Mapping[str, Iterable[str]]) -> Iter
     Missing code is an error: "A submission must contain [...] Code that implements the benchmarks"
     (submission_rules.adoc, "Submission content"; no tool checks it). The layout of
     benchmarks/<benchmark>/implementations has rules too, but published packages differ, so violations are warnings.
-
-    Args:
-        systems: by benchmark, the systems that have results of it.
-    """
+    `systems`: by benchmark, the systems that have results of it."""
     for benchmark, of_benchmark in systems.items():
         place = f"benchmarks/{benchmark}"
         entries = listing.files_below(place)
@@ -295,11 +268,10 @@ def check_source(listing: Listing, systems: Mapping[str, Iterable[str]]) -> Iter
                 f"no file in {place}; the rules require the code of the benchmark, the scripts that run it, and a "
                 "description of each system and implementation"
             )
-            yield listing.finding(
-                "error", "source-missing", message, "benchmarks" if "benchmarks" in listing.children else ""
-            )
+            where = "benchmarks" if "benchmarks" in listing.children else ""
+            yield listing.finding("error", "source-missing", message, where)
             continue
-        if not any(_ending(entry.name) in CODE_ENDINGS and entry.size for entry in entries):
+        if not any(os.path.splitext(entry.name)[1].lower() in CODE_ENDINGS and entry.size for entry in entries):
             message = "no source code, from which the results could be reproduced"
             yield listing.finding("error", "source-missing", message, place)
         if not any(entry.kind == "folder" for entry in listing.inside(f"{place}/implementations")):
@@ -356,7 +328,3 @@ def _implementation(listing: Listing, place: str, system: str) -> Iterator[Findi
         if name in own and not own[name].size:
             message = "is empty; it must explain how to reproduce the runs"
             yield listing.finding("warning", "implementation-files", message, own[name].place)
-
-
-def _ending(name: str) -> str:
-    return "." + name.rpartition(".")[2].lower()

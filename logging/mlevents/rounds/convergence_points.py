@@ -22,7 +22,7 @@ SIGNIFICANCE: Final = 0.05
 ALLOWANCE: Final = {"llama31_405b": ("5.0.0", 46_080)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ConvergencePoint:
     """Statistics of the reference runs at one batch size, in the unit of the benchmark's rules."""
 
@@ -39,8 +39,7 @@ def olympic_mean(progress: Sequence[float], dropped: int) -> float:
     """Return the mean of `progress` without the `dropped` smallest and largest, summed in NumPy's order, so that all
     digits of a scaled score agree with MLCommons' tools.
 
-    NumPy adds up to 128 numbers in eight interleaved sums. Raises ZeroDivisionError if no number is left.
-    """
+    NumPy adds up to 128 numbers in eight interleaved sums. Raises ZeroDivisionError if no number is left."""
     left = sorted(progress)[dropped : len(progress) - dropped]
     whole = len(left) // 8 * 8
     s = [0.0] * 8
@@ -55,8 +54,7 @@ def olympic_mean(progress: Sequence[float], dropped: int) -> float:
 def minimum_mean(mean: float, deviation: float, averaged: int, rules: BenchmarkRules, ruleset: str) -> float:
     """Return the mean at which a one-sided t-test at 5 % just does not tell a submission from the reference.
 
-    Both sides are taken to have `deviation` (pooled, equal variances). RCP_Checker searches it to 1e-4.
-    """
+    Both sides are taken to have `deviation` (pooled, equal variances). RCP_Checker searches it to 1e-4."""
     submitted = rules.runs - 2  # also where more runs are dropped
     t = quantile(averaged + submitted - 2, 1 - 2 * SIGNIFICANCE)
     least = max(0.0, mean - t * deviation * math.sqrt(1 / averaged + 1 / submitted))
@@ -77,16 +75,8 @@ def all_points(ruleset: str, benchmark: str) -> tuple[ConvergencePoint, ...]:
         runs = record.get("Epochs to converge") or record["samples to converge"]
         averaged = len(runs) - 2 * rules.dropped
         mean, deviation = olympic_mean(runs, rules.dropped), pstdev(runs)
-        points.append(
-            ConvergencePoint(
-                batch_size=record["BS"],
-                mean=mean,
-                deviation=deviation,
-                averaged=averaged,
-                minimum=minimum_mean(mean, deviation, averaged, rules, ruleset),
-                hyperparameters=(record["Hyperparams"],),
-            )
-        )
+        least, settings = minimum_mean(mean, deviation, averaged, rules, ruleset), (record["Hyperparams"],)
+        points.append(ConvergencePoint(record["BS"], mean, deviation, averaged, least, settings))
     return tuple(sorted(points, key=lambda point: point.batch_size))
 
 
@@ -94,8 +84,7 @@ def all_points(ruleset: str, benchmark: str) -> tuple[ConvergencePoint, ...]:
 def pruned_points(ruleset: str, benchmark: str) -> tuple[ConvergencePoint, ...]:
     """Return the points that count: from the fastest on, without those slower than their neighbors interpolated.
 
-    In this order RCP_Checker removes points; the rest is not always the lower convex envelope.
-    """
+    In this order RCP_Checker removes points; the rest is not always the lower convex envelope."""
     points = list(all_points(ruleset, benchmark))
     if points:
         points = points[points.index(min(points, key=lambda point: point.mean)) :]
@@ -112,24 +101,17 @@ def point_at(ruleset: Ruleset, benchmark: str, batch_size: int) -> ConvergencePo
     """Return the point that a result with `batch_size` is compared with.
 
     It is the pruned point of that batch size, else interpolated between its neighbors, else the smallest (whose own
-    batch size is then larger); None above the largest and for a benchmark without points.
-    """
+    batch size is then larger); None above the largest and for a benchmark without points."""
     points = pruned_points(ruleset.name, benchmark)
     above = next((point for point in points if point.batch_size >= batch_size), None)
     below = next((point for point in reversed(points) if point.batch_size < batch_size), None)
     if above is None or below is None or above.batch_size == batch_size:
         return above
     rules = ruleset.benchmarks[benchmark]
-    mean = _between(batch_size, below, above, "mean")
-    deviation = _between(batch_size, below, above, "deviation")
-    return ConvergencePoint(
-        batch_size=batch_size,
-        mean=mean,
-        deviation=deviation,
-        averaged=2 * rules.runs,
-        minimum=minimum_mean(mean, deviation, 2 * rules.runs, rules, ruleset.name),
-        hyperparameters=(*below.hyperparameters, *above.hyperparameters),
-    )
+    mean, deviation = (_between(batch_size, below, above, field) for field in ("mean", "deviation"))
+    least = minimum_mean(mean, deviation, 2 * rules.runs, rules, ruleset.name)
+    settings = (*below.hyperparameters, *above.hyperparameters)
+    return ConvergencePoint(batch_size, mean, deviation, 2 * rules.runs, least, settings)
 
 
 def rounds_with_points(benchmark: str) -> list[str]:

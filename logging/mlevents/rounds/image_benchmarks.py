@@ -10,18 +10,14 @@ from mlevents import keys
 from mlevents.rounds import constraint
 from mlevents.rounds.constraint import NOT_NEGATIVE, POSITIVE, Constraint, is_whole, parts, related, within
 from mlevents.rounds.required import RequiredKey, adamw, evaluation, fixed, named, once, once_each
-from mlevents.rounds.ruleset import LOSS_BY_SAMPLES, BenchmarkRules, EvaluationInterval, PartTarget, Unit
+from mlevents.rounds.ruleset import LOSS_BY_SAMPLES, BenchmarkRules, EvaluationInterval, PartTarget, Unit, task
 
 OPEN_KEYS: Final = (evaluation(within(below=1.0)),)  # an open accuracy must only not be in percent
 # The list of required tensors is left to MLCommons' checker.
 WEIGHTS: Final = RequiredKey(key=keys.WEIGHTS_INITIALIZATION, occurrence="at least one", metadata=("tensor",))
 
-RESNET: Final = BenchmarkRules(
-    name=keys.RESNET,
-    dataset="imagenet",
-    metric="top-1 accuracy",
-    target=0.759,  # training_rules.adoc, table of benchmarks: 75.90 % classification
-    runs=5,
+# Target: training_rules.adoc, table of benchmarks: 75.90 % classification
+RESNET: Final = task(keys.RESNET, "imagenet", "top-1 accuracy", 0.759, runs=5)(
     unit="epoch",  # training_rules.adoc, epoch reporting
     evaluation_interval=EvaluationInterval(constant=4),  # every 4 epochs, first one free between 0 and 3
     # MosaicML's logs have 1,281,168; some of v3.1 and v4.0 have 49,999.
@@ -38,12 +34,12 @@ RESNET: Final = BenchmarkRules(
     # closed_resnet_lars.yaml and closed_resnet_sgd.yaml. mlperf-logging has no constants for the sgd_ names.
     closed_optimizer_keys={
         "lars": (
-            once(keys.LARS_OPT_BASE_LEARNING_RATE),
+            once("lars_opt_base_learning_rate"),
             *fixed(lars_opt_end_learning_rate=0.0001, lars_opt_learning_rate_decay_poly_power=2),
             once(keys.LARS_OPT_LR_DECAY_STEPS),
             *fixed(lars_epsilon=0.0),
-            *once_each(keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS, keys.LARS_OPT_MOMENTUM),
-            once(keys.LARS_OPT_WEIGHT_DECAY, constraint.power_of_two_times(0.0001)),
+            *once_each("lars_opt_learning_rate_warmup_epochs", "lars_opt_momentum"),
+            once("lars_opt_weight_decay", constraint.power_of_two_times(0.0001)),
         ),
         "sgd": (
             once("sgd_opt_base_learning_rate", constraint.multiple_of(0.001)),
@@ -56,12 +52,7 @@ RESNET: Final = BenchmarkRules(
 )
 
 # RetinaNet on Open Images in all these rounds; from 5.0 on under that name.
-SSD: Final = BenchmarkRules(
-    name="ssd",
-    dataset="openimages",
-    metric="mean average precision",
-    target=0.340,
-    runs=5,
+SSD: Final = task("ssd", "openimages", "mean average precision", 0.340, runs=5)(
     evaluation_interval=EvaluationInterval(constant=1),  # "SSD (RetinaNet): every 1 epoch"
     open_keys=OPEN_KEYS,
     closed_keys=(
@@ -76,12 +67,7 @@ SSD: Final = BenchmarkRules(
 )
 
 # SSD-ResNet34 on COCO, until v1.1.
-SSD_COCO: Final = BenchmarkRules(
-    name="ssd",
-    dataset="coco",
-    metric="mean average precision",
-    target=0.230,
-    runs=5,
+SSD_COCO: Final = task("ssd", "coco", "mean average precision", 0.230, runs=5)(
     evaluation_interval=EvaluationInterval(constant=5),
     open_keys=OPEN_KEYS,
     closed_keys=(
@@ -101,13 +87,8 @@ SSD_COCO: Final = BenchmarkRules(
 
 _BOX_AND_MASK: Final = (parts(BBOX=within(), SEGM=within()),)
 
-MASKRCNN: Final = BenchmarkRules(
-    name="maskrcnn",
-    dataset="coco",
-    metric="box average precision",
-    target=0.377,
+MASKRCNN: Final = task("maskrcnn", "coco", "box average precision", 0.377, runs=5)(
     parts={"BBOX": PartTarget(target=0.377, direction=">="), "SEGM": PartTarget(target=0.339, direction=">=")},
-    runs=5,
     evaluation_interval=EvaluationInterval(constant=1),
     open_keys=(evaluation(parts(BBOX=within(below=1.0), SEGM=within(below=1.0)), value=_BOX_AND_MASK),),
     closed_keys=(
@@ -133,12 +114,7 @@ MASKRCNN: Final = BenchmarkRules(
     ),
 )
 
-UNET3D: Final = BenchmarkRules(
-    name="unet3d",
-    dataset="kits19",
-    metric="mean Dice score",
-    target=0.908,
-    runs=40,
+UNET3D: Final = task("unet3d", "kits19", "mean Dice score", 0.908, runs=40)(
     dropped=4,  # result_summarizer.py, max_dropped_scores
     # From CEILING(1000 * 168 / samples_per_epoch) epochs on every CEILING(20 * 168 / samples_per_epoch) epochs, where
     # the last batch of an epoch is padded.
@@ -170,15 +146,10 @@ def stable_diffusion(unit: Unit, progress: str) -> BenchmarkRules:
             some_value=(parts(FID=fid, CLIP=clip),),
         )
 
-    return BenchmarkRules(
-        name="stable_diffusion",
-        dataset="laion-400m-filtered",
-        metric="FID",
-        target=90.0,
+    return task("stable_diffusion", "laion-400m-filtered", "FID", 90.0, runs=10)(
         direction="<=",
         parts={"FID": PartTarget(target=90.0, direction="<="), "CLIP": PartTarget(target=0.15, direction=">=")},
         parts_in_one_event=False,
-        runs=10,
         unit=unit,
         progress=progress,
         offline_evaluation=True,
@@ -196,12 +167,7 @@ def stable_diffusion(unit: Unit, progress: str) -> BenchmarkRules:
 
 _FLUX_TARGET: Final = within(above=0.0, most=0.586)
 
-FLUX1: Final = BenchmarkRules(
-    name="flux1",
-    dataset="cc12m",
-    metric="validation loss",
-    target=0.586,
-    runs=10,
+FLUX1: Final = task("flux1", "cc12m", "validation loss", 0.586, runs=10)(
     **LOSS_BY_SAMPLES,
     # "Every 262144 training samples", rounded up to whole batches (training_policies pull request 562).
     evaluation_interval=EvaluationInterval(constant=262_144, whole_batches=True),

@@ -11,16 +11,12 @@ from mlevents import keys
 from mlevents.rounds.constraint import INTEGER, POSITIVE, among, within
 from mlevents.rounds.image_benchmarks import OPEN_KEYS, WEIGHTS
 from mlevents.rounds.required import evaluation, fixed, named, once, once_each
-from mlevents.rounds.ruleset import LOSS_BY_SAMPLES, BenchmarkRules, EvaluationInterval
+from mlevents.rounds.ruleset import LOSS_BY_SAMPLES, EvaluationInterval, task
 
 COSINE: Final = "cosine with linear warmup"
 
-BERT: Final = BenchmarkRules(
-    name=keys.BERT,
-    dataset="wikipedia",
-    metric="Mask-LM accuracy",
-    target=0.720,  # training_rules.adoc, table of benchmarks: 0.720 Mask-LM accuracy
-    runs=10,
+# Target: training_rules.adoc, table of benchmarks: 0.720 Mask-LM accuracy
+BERT: Final = task(keys.BERT, "wikipedia", "Mask-LM accuracy", 0.720, runs=10)(
     unit="samples",  # training samples, as an integer, in epoch_num
     # FLOOR(0.05 * (230.23 * global batch + 3,000,000), 25,000) samples; 150,000 at a batch of 448.
     evaluation_interval=EvaluationInterval(constant=0.05 * 3_000_000, per_batch=0.05 * 230.23, multiple=25_000),
@@ -40,13 +36,8 @@ BERT: Final = BenchmarkRules(
     ),
 )
 
-RNNT: Final = BenchmarkRules(
-    name="rnnt",
-    dataset="librispeech",
-    metric="word error rate",
-    target=0.058,
+RNNT: Final = task("rnnt", "librispeech", "word error rate", 0.058, runs=10)(
     direction="<=",
-    runs=10,
     evaluation_interval=EvaluationInterval(constant=1),
     open_keys=OPEN_KEYS,
     closed_keys=(
@@ -90,25 +81,15 @@ _GPT3_KEYS: Final = (
     once("init_checkpoint_step", POSITIVE),
 )
 
-GPT3: Final = BenchmarkRules(
-    name="gpt3",
-    dataset="c4",
-    metric="log perplexity",
-    target=2.69,
+GPT3: Final = task("gpt3", "c4", "log perplexity", 2.69, runs=3)(
     direction="<=",
-    runs=3,
     unit="tokens",  # "Training token starting from 0 (integer)"
     training_flop=6 * 175e9,  # 6 operations per parameter and token (arXiv:2001.08361; 175e9: arXiv:2005.14165)
     open_keys=_GPT3_KEYS,  # as closed (training_4.0.0/open_gpt3.yaml)
     closed_keys=_GPT3_KEYS,
 )
 
-LLAMA2_70B_LORA: Final = BenchmarkRules(
-    name="llama2_70b_lora",
-    dataset="govreport",
-    metric="cross entropy",
-    target=0.925,
-    runs=10,
+LLAMA2_70B_LORA: Final = task("llama2_70b_lora", "govreport", "cross entropy", 0.925, runs=10)(
     **LOSS_BY_SAMPLES,
     # Every 384 sequences, rounded up to whole batches; the first FLOOR(0.125 * batch + 2) evaluations are skipped.
     evaluation_interval=EvaluationInterval(constant=384, whole_batches=True),
@@ -118,7 +99,7 @@ LLAMA2_70B_LORA: Final = BenchmarkRules(
     open_keys=(evaluation(within(below=1.0), progress=keys.SAMPLES_COUNT),),
     closed_keys=(
         *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_BASE_LR, "lora_alpha", keys.OPT_LR_TRAINING_STEPS),
-        *once_each(keys.OPT_GRADIENT_CLIP_NORM, keys.OPT_ADAMW_WEIGHT_DECAY, keys.GRADIENT_ACCUMULATION_STEPS),
+        *once_each(keys.OPT_GRADIENT_CLIP_NORM, "opt_adamw_weight_decay", keys.GRADIENT_ACCUMULATION_STEPS),
         *fixed(lora_rank=16),
         evaluation(within(above=0.0, most=0.925), progress=keys.SAMPLES_COUNT),
     ),

@@ -36,7 +36,8 @@ def benchmark_rules(
     unit: Literal["epoch", "samples"] = "epoch",
     runs: int = 5,
 ) -> BenchmarkRules:
-    """Return the rules of a benchmark outside of MLPerf.
+    """Return the rules of a benchmark outside of MLPerf. Raises ValueError if a rule is malformed, or MLPerf or
+    timedrun defines a benchmark of this name.
 
     Args:
         name: in logs, as `submission_benchmark`: letters, digits and _ . - only.
@@ -44,11 +45,7 @@ def benchmark_rules(
         metric: of the evaluations, such as "top-1 accuracy".
         direction: the side of `target` on which the metric's good values are.
         unit: of evaluations and of the length of a run.
-        runs: number of runs in a set.
-
-    Raises:
-        ValueError: a rule is malformed, or MLPerf or timedrun defines a benchmark of this name.
-    """
+        runs: number of runs in a set."""
     return parse(name, dict(zip(FIELDS, (dataset, metric, target, direction, unit, runs), strict=True)))
 
 
@@ -85,20 +82,14 @@ def own_rules_of(logs: Iterable[Recorded]) -> BenchmarkRules | None:
 
 
 def in_force(rules: str | Ruleset, own: BenchmarkRules | None) -> Ruleset:
-    """Return `rules`, with the benchmark `own` if they are the rules of benchmarks outside of MLPerf.
-
-    Raises:
-        ValueError: unknown ruleset.
-    """
+    """Return `rules`, with the benchmark `own` if they are the rules of benchmarks outside of MLPerf. Raises ValueError
+    for an unknown ruleset."""
     ruleset = find_ruleset(rules) if isinstance(rules, str) else rules
     if own is None or ruleset.name != BEYOND_MLPERF:
         return ruleset
     benchmarks = {**ruleset.benchmarks, own.name: own}
-    return replace(
-        ruleset,
-        benchmarks=benchmarks,
-        required=replaced(ruleset.required, named(keys.SUBMISSION_BENCHMARK, *benchmarks)),
-    )
+    required = replaced(ruleset.required, named(keys.SUBMISSION_BENCHMARK, *benchmarks))
+    return replace(ruleset, benchmarks=benchmarks, required=required)
 
 
 def usual_ruleset_of(benchmark: str, own: BenchmarkRules | None, started_ms: float | None = None) -> str | None:

@@ -6,14 +6,13 @@ benchmark_meta.py; of evaluation intervals: training_rules.adoc, "Quality measur
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from mlevents import keys
 from mlevents.rounds.constraint import POSITIVE, WHOLE, Constraint, equal, related, within
 from mlevents.rounds.language_benchmarks import COSINE
 from mlevents.rounds.required import EvaluationPoints, RequiredKey, adamw, evaluation, fixed, named, once, once_each
-from mlevents.rounds.ruleset import LOSS_BY_SAMPLES, BenchmarkRules, EvaluationInterval
+from mlevents.rounds.ruleset import LOSS_BY_SAMPLES, BenchmarkRules, EvaluationInterval, task
 
 BATCH: Final = (keys.GLOBAL_BATCH_SIZE,)
 
@@ -23,9 +22,9 @@ def language_adamw(epsilon: float) -> tuple[RequiredKey, ...]:
     return (named(keys.OPT_LR_DECAY_SCHEDULE, COSINE), *adamw(0.95, epsilon, 0.1), *fixed(opt_gradient_clip_norm=1.0))
 
 
-def _perplexity(name: str, target: float, **others: Any) -> BenchmarkRules:
+def _perplexity(name: str, target: float, runs: int, **others: Any) -> BenchmarkRules:
     """Return the rules of a benchmark by the log perplexity on C4."""
-    return BenchmarkRules(name=name, dataset="c4", metric="log perplexity", target=target, **LOSS_BY_SAMPLES, **others)
+    return task(name, "c4", "log perplexity", target, runs)(**LOSS_BY_SAMPLES, **others)
 
 
 # Keys that open_llama31_405b.yaml and similar files require with any value.
@@ -57,14 +56,10 @@ def _tenth_of_base(rate: float, base: float) -> bool:
 
 
 # training_rules.adoc, table of hyper-parameters, and for GPT-OSS 20B its appendix on v6.0.
-TENTH: Final = {keys.OPT_END_LR: related("a tenth of opt_base_learning_rate", (keys.OPT_BASE_LR,), _tenth_of_base)}
-TENTH_OR_REFERENCE: Final = {
-    keys.OPT_END_LR: related(
-        "a tenth of opt_base_learning_rate, or 4e-05",
-        (keys.OPT_BASE_LR,),
-        lambda rate, base: rate == 4e-5 or _tenth_of_base(rate, base),
-    )
-}
+BASE: Final = (keys.OPT_BASE_LR,)
+TENTH: Final = {keys.OPT_END_LR: related("a tenth of opt_base_learning_rate", BASE, _tenth_of_base)}
+_OR: Final = "a tenth of opt_base_learning_rate, or 4e-05"
+TENTH_OR_REFERENCE: Final = {keys.OPT_END_LR: related(_OR, BASE, lambda v, base: v == 4e-5 or _tenth_of_base(v, base))}
 
 _RATE_405B: Final = related("8e-5 * global_batch_size / 1152", BATCH, lambda v, batch: v * 1152 == batch * 8e-5)
 _SHAPE_405B: Final = (
@@ -112,18 +107,12 @@ DECAY_405B: Final = once(
 )
 
 
-def _small(
-    name: str, target: float, open_keys: tuple[RequiredKey, ...], training_flop: float | None = None
-) -> BenchmarkRules:
+def _small(name: str, target: float, open_keys: tuple[RequiredKey, ...], **others: Any) -> BenchmarkRules:
     """Return the rules of a small model; the closed rule files of the two differ only in the target."""
     return _perplexity(
-        name,
-        target,
-        runs=10,
+        *(name, target, 10),
         # Every 12288 sequences, rounded up to whole batches (training_policies pull request 567).
         evaluation_interval=EvaluationInterval(constant=12_288, whole_batches=True),
-        training_flop=training_flop,
-        closed_values=TENTH,
         open_keys=open_keys,
         closed_keys=(
             once(keys.GLOBAL_BATCH_SIZE),
@@ -137,6 +126,7 @@ def _small(
             log_perplexity(target),
             *fixed(max_steps=1_200_000),
         ),
+        **others,
     )
 
 
@@ -145,21 +135,20 @@ LLAMA31_8B: Final = _small(
     3.3,
     # Any loss: today's rule files require one below 1.0, which this metric never is (see the rounds' defects).
     (evaluation(within(above=0.0), progress=keys.SAMPLES_COUNT),),
-    6 * 7.5e9 * 8192,  # weights in matrix products (arXiv:2407.21783, table 3)
+    training_flop=6 * 7.5e9 * 8192,  # weights in matrix products (arXiv:2407.21783, table 3)
+    closed_values=TENTH,
 )
 
-GPT_OSS_20B: Final = replace(
-    _small(
-        "gpt_oss_20b",
-        3.34,
-        (
-            log_perplexity(3.34),
-            *fixed(max_sequence_length=8192),
-            named(keys.OPT_NAME, "adamw"),
-            *once_each(keys.OPT_BASE_LR, keys.OPT_END_LR),
-            *FREE_ADAMW,
-            *once_each(keys.GRADIENT_ACCUMULATION_STEPS, keys.EVAL_SAMPLES, keys.MAX_STEPS),
-        ),
+GPT_OSS_20B: Final = _small(
+    "gpt_oss_20b",
+    3.34,
+    (
+        log_perplexity(3.34),
+        *fixed(max_sequence_length=8192),
+        named(keys.OPT_NAME, "adamw"),
+        *once_each(keys.OPT_BASE_LR, keys.OPT_END_LR),
+        *FREE_ADAMW,
+        *once_each(keys.GRADIENT_ACCUMULATION_STEPS, keys.EVAL_SAMPLES, keys.MAX_STEPS),
     ),
     may_skip_evaluations=False,
     closed_values=TENTH_OR_REFERENCE,
@@ -224,13 +213,8 @@ _FIXED_QWEN: Final = (
     *fixed(generation_validation_rollout_temperature=0.1, generation_validation_rollout_top_p=0.95),
 )
 
-QWEN35_397B_GRPO: Final = BenchmarkRules(
-    name="qwen35_397b_grpo",
-    dataset="swe",
-    metric="share of problems solved",
-    target=0.69,
+QWEN35_397B_GRPO: Final = task("qwen35_397b_grpo", "swe", "share of problems solved", 0.69, runs=3)(
     target_excluded=True,
-    runs=3,
     unit="samples",
     progress=keys.SAMPLES_COUNT,
     evaluation_interval=EvaluationInterval(constant=0, per_batch=1),  # closed_qwen35_397b_grpo.yaml: every step

@@ -13,14 +13,9 @@ from mlevents.rounds.constraint import NOT_NEGATIVE, POSITIVE, related, within
 from mlevents.rounds.image_benchmarks import OPEN_KEYS, WEIGHTS
 from mlevents.rounds.pretraining_benchmarks import COUNT, SHARE
 from mlevents.rounds.required import EvaluationPoints, RequiredKey, evaluation, fixed, named, once, once_each
-from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval
+from mlevents.rounds.ruleset import EvaluationInterval, task
 
-DLRM: Final = BenchmarkRules(
-    name="dlrm",
-    dataset="criteo",
-    metric="area under the ROC curve",
-    target=0.8025,
-    runs=5,
+DLRM: Final = task("dlrm", "criteo", "area under the ROC curve", 0.8025, runs=5)(
     first_block=1.05,  # counts 1.05, 1.1, 1.15 ...: training_rules.adoc of September 2021, epoch reporting
     ends_in_evaluation=True,
     samples={keys.EVAL_SAMPLES: (89_137_318, 89_137_319)},  # some logs of v1.0 have one less
@@ -35,12 +30,7 @@ DLRM: Final = BenchmarkRules(
     ),
 )
 
-DLRM_DCNV2: Final = BenchmarkRules(
-    name="dlrm_dcnv2",
-    dataset="criteo-multihot",
-    metric="area under the ROC curve",
-    target=0.80275,
-    runs=10,
+DLRM_DCNV2: Final = task("dlrm_dcnv2", "criteo-multihot", "area under the ROC curve", 0.80275, runs=10)(
     cache_clear_by_time=True,
     ends_in_evaluation=True,
     samples={keys.EVAL_SAMPLES: (89_137_319, 89_137_319)},
@@ -81,12 +71,7 @@ _SHAPE_V4: Final = (
     once(keys.OPT_BASE_LR, _RATE_V4),
 )
 
-DLRMV4: Final = BenchmarkRules(
-    name="dlrmv4",
-    dataset="yambda-5b",
-    metric="area under the ROC curve",
-    target=0.75,
-    runs=10,
+DLRMV4: Final = task("dlrmv4", "yambda-5b", "area under the ROC curve", 0.75, runs=10)(
     unit="samples",
     progress=keys.SAMPLES_COUNT,
     # closed_dlrmv4.yaml: every 0.1 % of the training samples, rounded up to whole batches.
@@ -125,12 +110,7 @@ DLRMV4: Final = BenchmarkRules(
 )
 
 # A relational graph attention network; from 5.0 on named rgat.
-GNN: Final = BenchmarkRules(
-    name="gnn",
-    dataset="igbh",
-    metric="classification accuracy",
-    target=0.72,
-    runs=10,
+GNN: Final = task("gnn", "igbh", "classification accuracy", 0.72, runs=10)(
     samples={keys.TRAIN_SAMPLES: (94_605_581, 94_605_581), keys.EVAL_SAMPLES: (788_379, 788_379)},
     open_keys=OPEN_KEYS,
     closed_keys=(
@@ -141,12 +121,7 @@ GNN: Final = BenchmarkRules(
     ),
 )
 
-MINIGO: Final = BenchmarkRules(
-    name="minigo",
-    dataset="go",
-    metric="win rate against the checkpoint",
-    target=0.5,
-    runs=10,
+MINIGO: Final = task("minigo", "go", "win rate against the checkpoint", 0.5, runs=10)(
     evaluation_interval=EvaluationInterval(constant=1),  # training_rules.adoc, "Quality measure": every 1 epoch
     offline_evaluation=True,
     from_first_epoch=False,

@@ -92,7 +92,6 @@ def replaced(
 ) -> tuple[RequiredKey, ...]:
     """Return `rules` with each of `others` in place of the rule for its key, or added, and without the keys `without`.
 
-    A later rule file of MLCommons' checker overrides the rule of an earlier one for the same key.
-    """
+    A later rule file of MLCommons' checker overrides the rule of an earlier one for the same key."""
     by_key = {rule.key: rule for rule in rules} | {rule.key: rule for rule in others}
     return tuple(rule for key, rule in by_key.items() if key not in set(without))

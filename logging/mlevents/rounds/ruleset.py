@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal, Self
 
 from mlevents import keys
@@ -62,8 +63,7 @@ class BenchmarkRules:
     """Rules of one benchmark in one round.
 
     `parts` is set if the quality has several numbers (box and mask precision; FID and CLIP). `metric`, `target` and
-    `direction` are then those of the first part, which represents the run wherever one number is shown.
-    """
+    `direction` are then those of the first part, which represents the run wherever one number is shown."""
 
     name: str
     dataset: str  # value of this project's key "dataset" for the benchmark's own data
@@ -101,8 +101,7 @@ class BenchmarkRules:
     def reached(self, quality: float | Mapping[str, float], target: float | None = None) -> bool:
         """Return True if `quality` reaches `target` (default: the benchmark's own).
 
-        A mapping must reach the target of every part. A number is compared with the first part's target alone.
-        """
+        A mapping must reach the target of every part. A number is compared with the first part's target alone."""
         if isinstance(quality, Mapping):
             return bool(self.parts) and all(
                 name in quality and part.reached(quality[name]) for name, part in self.parts.items()
@@ -122,6 +121,11 @@ class BenchmarkRules:
         return {metric: value} if isinstance(metric, str) and metric in self.parts else {}
 
 
+def task(name: str, dataset: str, metric: str, target: float, runs: int) -> "partial[BenchmarkRules]":
+    """Return what makes the rules of a benchmark of its other fields."""
+    return partial(BenchmarkRules, name=name, dataset=dataset, metric=metric, target=target, runs=runs)
+
+
 LOSS_BY_SAMPLES: Final[Mapping[str, Any]] = {"direction": "<=", "unit": "samples", "progress": keys.SAMPLES_COUNT}
 """Fields of a benchmark whose metric is a loss, and whose runs count samples."""
 
@@ -135,7 +139,7 @@ class Repair:
     by: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class UpstreamDefect:
     """A known error in a rule file of MLCommons' checker: it fails logs that pass by the round's rules."""
 
@@ -169,8 +173,7 @@ class Ruleset:
     ) -> tuple[RequiredKey, ...]:
         """Return what a log of `benchmark` and `division` must hold; a benchmark's rule replaces the general one.
 
-        Anything but "closed" is treated as open; an unknown benchmark adds nothing.
-        """
+        Anything but "closed" is treated as open; an unknown benchmark adds nothing."""
         rules = self.benchmarks.get(benchmark or "")
         if division != keys.CLOSED:
             return replaced(self.required, *(rules.open_keys if rules else ()))
@@ -203,8 +206,7 @@ def next_round(
         dropped: names of the benchmarks that end.
         benchmarks: benchmarks that are new or changed.
         listed: allowed values of submission_benchmark, by default the round's benchmarks.
-        changed: other fields of Ruleset.
-    """
+        changed: other fields of Ruleset."""
     own = {key: rules for key, rules in before.benchmarks.items() if key not in set(dropped)}
     own |= {rules.name: rules for rules in benchmarks}
     names = named(keys.SUBMISSION_BENCHMARK, *(own if listed is None else listed))

@@ -14,7 +14,7 @@ from mlevents.rounds.image_benchmarks import FLUX1, MASKRCNN, RESNET, SSD, SSD_C
 from mlevents.rounds.language_benchmarks import BERT, GPT3, LLAMA2_70B_LORA, RNNT
 from mlevents.rounds.recommendation_benchmarks import DLRM, DLRM_DCNV2, DLRMV4, GNN, MINIGO
 from mlevents.rounds.required import RequiredKey, fixed, named, once, replaced
-from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, Ruleset, next_round
+from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, Ruleset, next_round, task
 
 # v2.0, the reference round for ResNet. Source of names and occurrences, here and below: training_X.Y.0/*.yaml of the
 # compliance checker in mlperf-logging 4.1.68. The system description's status has other words than the log's.
@@ -284,11 +284,8 @@ V6_0: Final = next_round(
 )
 
 # v6.1: required precision, one of v6.0's or mxfp6, and parallelism.
-_WHOLE_BATCHES: Final = related(
-    "262,144 rounded up to whole batches",
-    (keys.GLOBAL_BATCH_SIZE,),
-    lambda v, batch: v == math.ceil(262_144 / batch) * batch,
-)
+_WHOLE: Final = "262,144 rounded up to whole batches"
+_WHOLE_BATCHES: Final = related(_WHOLE, pretraining.BATCH, lambda v, batch: v == math.ceil(262_144 / batch) * batch)
 V6_1: Final = next_round(
     V6_0,
     "6.1.0",
@@ -310,24 +307,18 @@ V6_1: Final = next_round(
 ROUNDS: Final = (V1_0, V1_1, V2_0, V2_1, V3_0, V3_1, V4_0, V4_1, V5_0, V5_1, V6_0, V6_1)
 
 # Benchmarks outside of MLPerf, under the general rules of its open division; MLCommons' tools do not know them.
-GPT_125M: Final = BenchmarkRules(
-    name="gpt_125m",
-    dataset="openwebtext",
-    metric="validation loss",
-    target=3.1826,  # ln 24.11: the perplexity that MosaicML Composer's README of 2022 gives for its GPT-2 125M
+# Target: ln 24.11: the perplexity that MosaicML Composer's README of 2022 gives for its GPT-2 125M
+# Runs: our own choice
+GPT_125M: Final = task("gpt_125m", "openwebtext", "validation loss", 3.1826, runs=5)(
     direction="<=",
-    runs=5,  # our own choice
     unit="samples",
     evaluation_interval=EvaluationInterval(constant=512_000),  # our own choice: 1,000 steps of the published batch
 )
 
-GPT_124M_FINEWEB: Final = BenchmarkRules(
-    name="gpt_124m_fineweb",
-    dataset="fineweb",
-    metric="validation loss",
-    target=3.28,  # of the modded-nanogpt speed runs, on the first 10,485,760 tokens of FineWeb's validation shard
+# Target: of the modded-nanogpt speed runs, on the first 10,485,760 tokens of FineWeb's validation shard
+# Runs: our own choice; the mean of runs of one length is another question: `score --target-test`
+GPT_124M_FINEWEB: Final = task("gpt_124m_fineweb", "fineweb", "validation loss", 3.28, runs=5)(
     direction="<=",
-    runs=5,  # our own choice; the mean of runs of one length is another question: `score --target-test`
     unit="samples",
     evaluation_interval=EvaluationInterval(constant=64_000),  # our own choice: 125 steps of 524,288 tokens
     samples={keys.EVAL_SAMPLES: (10_240, 10_240)},  # sequences of 1,024 tokens

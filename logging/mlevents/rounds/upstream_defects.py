@@ -15,9 +15,7 @@ EPOCHS: Final = "'epoch_num' in v['metadata']"
 EPOCHS_OR_SAMPLES: Final = "('epoch_num' in v['metadata']) | ('samples_count' in v['metadata'])"
 
 BERT_EPSILON_RENAMED: Final = UpstreamDefect(
-    rule="bert-epsilon-renamed",
-    benchmark=keys.BERT,
-    division=keys.CLOSED,
+    *("bert-epsilon-renamed", keys.BERT, keys.CLOSED),
     meaning="the key opt_epsilon was renamed to opt_lamb_epsilon after the round, so that its published logs fail",
     source="mlcommons/logging issue 277; training_2.1.0/closed_bert.yaml of 22 November 2022",
     repair=Repair(file="training_2.1.0/closed_bert.yaml", text="opt_lamb_epsilon", by="opt_epsilon"),
@@ -40,9 +38,7 @@ _TENSORS: Final = """\
 def tensors_demanded(rules: BenchmarkRules) -> UpstreamDefect:
     """Return the defect of a rule file of 1.1.0 that requires named tensors, of which the round's checker warned."""
     return UpstreamDefect(
-        rule="tensors-demanded",
-        benchmark=rules.name,
-        division=keys.CLOSED,
+        *("tensors-demanded", rules.name, keys.CLOSED),
         meaning="weights_initialization is required today, but the round's checker only warned of its absence",
         source="mlcommons/logging pull request 175 of October 2021",
         repair=Repair(
@@ -58,9 +54,7 @@ def open_gpt3_missing(name: str) -> UpstreamDefect:
     """Return the defect of rulesets without open_gpt3.yaml; that of 4.0.0 has closed_gpt3.yaml's rules."""
     file = f"training_{name}/open_{{}}.yaml"
     return UpstreamDefect(
-        rule="open-gpt3-missing",
-        benchmark=GPT3.name,
-        division=keys.OPEN,
+        *("open-gpt3-missing", GPT3.name, keys.OPEN),
         meaning="the ruleset has no open_gpt3.yaml, so that the checker stops with a traceback at every open GPT-3 log",
         source=f"training_{name} of mlperf-logging 4.1.68, and training_4.0.0/open_gpt3.yaml",
         repair=Repair(
@@ -74,9 +68,7 @@ def open_gpt3_missing(name: str) -> UpstreamDefect:
 def open_counts_epochs(name: str, rules: BenchmarkRules) -> UpstreamDefect:
     """Return the defect of open rule files that require epoch_num, which no log of the benchmark's reference has."""
     return UpstreamDefect(
-        rule="open-counts-epochs",
-        benchmark=rules.name,
-        division=keys.OPEN,
+        *("open-counts-epochs", rules.name, keys.OPEN),
         meaning="the open rule file requires epoch_num of every eval_accuracy, but the benchmark counts samples_count",
         source=f"training_{name}/open_{rules.name}.yaml versus closed_{rules.name}.yaml; fixed in 6.0.0 by "
         "mlcommons/logging pull request 461",
@@ -88,9 +80,7 @@ def open_counts_epochs(name: str, rules: BenchmarkRules) -> UpstreamDefect:
 def open_lora_unlisted(name: str, listed: tuple[str, ...]) -> UpstreamDefect:
     """Return the defect of an open_common.yaml that omits a benchmark with an open rule file, the last of `listed`."""
     return UpstreamDefect(
-        rule="open-lora-unlisted",
-        benchmark=LLAMA2_70B_LORA.name,
-        division=keys.OPEN,
+        *("open-lora-unlisted", LLAMA2_70B_LORA.name, keys.OPEN),
         meaning="open_common.yaml does not list llama2_70b_lora, though the ruleset has an open_llama2_70b_lora.yaml",
         source=f"training_{name}/open_common.yaml versus closed_common.yaml",
         repair=Repair(file=f"training_{name}/open_common.yaml", text="'gnn']", by="'gnn', 'llama2_70b_lora']"),
@@ -101,16 +91,13 @@ def open_lora_unlisted(name: str, listed: tuple[str, ...]) -> UpstreamDefect:
 def open_8b_unpassable(name: str, progress: str = keys.SAMPLES_COUNT) -> UpstreamDefect:
     """Return the defect of an open rule for accuracies that was kept for a log perplexity with target 3.3.
 
-    A rule file whose `progress` is epochs has that error, too, so the repair of both is one.
-    """
+    A rule file whose `progress` is epochs has that error, too, so the repair of both is one."""
     text, by = "v['value'] < 1.0", "v['value'] > 0.0"
     if progress == keys.EPOCH_NUM:
         next_check = '"\n    ATLEAST_ONE_CHECK: "'
         text, by = f'{EPOCHS}{next_check}{text}"', f'{EPOCHS_OR_SAMPLES}{next_check}{by}"'
     return UpstreamDefect(
-        rule="open-llama31-8b-unpassable",
-        benchmark=LLAMA31_8B.name,
-        division=keys.OPEN,
+        *("open-llama31-8b-unpassable", LLAMA31_8B.name, keys.OPEN),
         meaning="the open rule file requires an eval_accuracy below 1.0, but the metric is a log perplexity whose "
         "target is 3.3, so that no real log passes",
         source=f"training_{name}/open_llama31_8b.yaml versus closed_llama31_8b.yaml; no issue reports it",

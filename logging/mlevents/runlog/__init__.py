@@ -94,54 +94,42 @@ class RunLog:
         FileNotFoundError: its folder does not exist.
         OSError: no disk space for a log; no file is left.
         ResultFileGone: on events of the clock, of blocks and of evaluations, if the file is no longer there; only
-            `close` then still writes run_stop, for whoever moved the file.
-    """
+            `close` then still writes run_stop, for whoever moved the file."""
 
     def __init__(
         self, path: Path | None, *, clock: Callable[[], float] = time.time, durable: bool = True, started: bool = False
     ) -> None:
         self.path = path
-        self.clock = clock
-        """Source of event times, seconds since 1970."""
+        self.clock = clock  # source of event times, seconds since 1970
         self._durable = durable
         self._names: dict[str, str] = {}
         self._descriptor: int | None = None
         self._place = None if path is None else os.path.abspath(path)
-        self.started = started
-        """True if run_start was logged."""
-        self.stopped = False
-        """True if run_stop was logged; nothing can follow it."""
+        self.started = started  # True if run_start was logged
+        self.stopped = False  # True if run_stop was logged; nothing can follow it
         self._closed = False
         self._lock = threading.RLock()
         self._size = self._reserved = 0
         self._digest = hashlib.sha256()
-        self.rollback: Rollback | None = None
-        """What rolling back removed from a resumed log."""
+        self.rollback: Rollback | None = None  # what rolling back removed from a resumed log
         if path is None:
             return
         try:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         except FileExistsError:
-            raise ResultFileExists(
-                errno.EEXIST,
-                "result file exists and is never overwritten; choose another number or move it away",
-                str(path),
-            ) from None
+            why = "result file exists and is never overwritten; choose another number or move it away"
+            raise ResultFileExists(errno.EEXIST, why, str(path)) from None
         except FileNotFoundError:
-            raise FileNotFoundError(
-                errno.ENOENT, "folder of the result file does not exist; create it first", str(path)
-            ) from None
+            why = "folder of the result file does not exist; create it first"
+            raise FileNotFoundError(errno.ENOENT, why, str(path)) from None
         if durable:
             try:
                 self._reserve()
             except OSError as error:
                 os.close(self._descriptor)
                 os.unlink(path)
-                raise OSError(
-                    error.errno,
-                    f"no disk space for a log of {ROOM >> 20} MiB ({error.strerror}); free some space",
-                    str(path),
-                ) from None
+                why = f"no disk space for a log of {ROOM >> 20} MiB ({error.strerror}); free some space"
+                raise OSError(error.errno, why, str(path)) from None
 
     @classmethod
     def resume(
@@ -150,8 +138,7 @@ class RunLog:
         """Open the log of an interrupted run to continue after its first `size` bytes, as `mark` returned them.
 
         The log may end anywhere, in the middle of a line too; it is copied to the folder `keep_in` and rolled back
-        first. Raises as `roll_back` does.
-        """
+        first. Raises as `roll_back` does."""
         log = cls(None, clock=clock, started=True)
         log.rollback, prefix = roll_back(path, size=size, sha256=sha256, keep_in=keep_in, now=clock())
         log.path, log._place = path, os.path.abspath(path)
@@ -204,8 +191,9 @@ class RunLog:
                 return
             if not self.stopped:
                 ending: dict[str, Scalar] = {keys.STATUS: keys.ABORTED}
-                if reason is not None:
-                    ending["reason"] = loggable(reason)
+                if reason is not None:  # of any exception: escaped, so that it can always be logged
+                    text = reason.encode("ascii", "backslashreplace").decode("ascii")
+                    ending["reason"] = text.replace(MARK, "::: MLLOG")[:LONGEST_REASON]
                 # Also for a run that failed before run_start: its log has a run_stop and no time.
                 self._log(keys.INTERVAL_END, keys.RUN_STOP, None, ending | metadata, closing=True)
         finally:
@@ -221,7 +209,11 @@ class RunLog:
     ) -> None:
         with self._lock:  # taken before the event's time, so that times never decrease from line to line
             line = self._line(event_type, key, value, metadata)
-            self._check_order(key)
+            if self._closed:
+                raise EventOrderError(f"{key} after the log was closed; nothing was logged")
+            if self.stopped:
+                again = "a second run_stop" if key == keys.RUN_STOP else f"{key} after run_stop"
+                raise EventOrderError(f"{again}: run_stop is the last event; nothing was logged")
             if key in SYNCED and not closing and self.is_gone:
                 raise ResultFileGone(self.path)
             self._write(self._filled(line), key)
@@ -245,17 +237,8 @@ class RunLog:
         # Imported here because it imports numpy, which reading logs does not need.
         from mlperf_logging.mllog import constants, mllog
 
-        encoded: str = mllog._encode_log(
-            constants.DEFAULT_NAMESPACE, time_ms, event_type, key, value, {**where, **metadata}
-        )
-        return (encoded + "\n").encode("ascii")
-
-    def _check_order(self, key: str) -> None:
-        if self._closed:
-            raise EventOrderError(f"{key} after the log was closed; nothing was logged")
-        if self.stopped:
-            again = "a second run_stop" if key == keys.RUN_STOP else f"{key} after run_stop"
-            raise EventOrderError(f"{again}: run_stop is the last event; nothing was logged")
+        facts = (time_ms, event_type, key, value, {**where, **metadata})
+        return f"{mllog._encode_log(constants.DEFAULT_NAMESPACE, *facts)}\n".encode("ascii")
 
     def _filled(self, line: bytes) -> bytes:
         """Return `line`, padded to the end of the file's page if the next line might not fit into the page."""
@@ -285,11 +268,9 @@ class RunLog:
         self._reserved = self._size + ROOM
 
     def _reserve_if_it_can(self) -> None:
-        try:
+        with suppress(OSError):  # then the rest takes the next events, and run_stop; tried again half of ROOM later
             self._reserve()
-        except OSError:
-            # The rest of the reserved space takes the next events, and run_stop; tried again half of ROOM later.
-            self._reserved = self._size + ROOM
+        self._reserved = self._size + ROOM
 
     def _caller(self) -> dict[str, Scalar]:
         frame: FrameType | None = sys._getframe(1)
@@ -343,18 +324,10 @@ def require_loggable(value: object, what: str, depth: int = 0) -> None:
         )
 
 
-def loggable(text: str) -> str:
-    """Return `text` truncated and escaped so that it can always be logged; used for the reason of a failure."""
-    return text.encode("ascii", "backslashreplace").decode("ascii").replace(MARK, "::: MLLOG")[:LONGEST_REASON]
-
-
 def reserve(descriptor: int, offset: int, count: int) -> None:
     """Reserve `count` bytes from `offset` on (man 2 fallocate), where the file system supports it, so that a disk that
-    fills up later does not stop the run.
-
-    Raises:
-        OSError: not enough disk space or quota (ENOSPC, EDQUOT), or the file is not writable.
-    """
+    fills up later does not stop the run. Raises OSError without enough disk space or quota (ENOSPC, EDQUOT), and if the
+    file is not writable."""
     function = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if function is None:
         return
@@ -376,16 +349,9 @@ def release(descriptor: int) -> None:
 def roll_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) -> tuple[Rollback, bytes]:
     """Copy the log at `path` to interrupted_<attempt>.txt in `keep_in`, truncate it to `size` bytes and return these.
 
-    Both files are on disk when this returns.
-
-    Args:
-        sha256: digest of the first `size` bytes when the checkpoint was saved.
-        now: seconds since 1970.
-
-    Raises:
-        NotResumable: the first bytes differ, they hold no run_start, or the run succeeded; the log is unchanged.
-        OSError: the log cannot be read, copied or truncated; it is unchanged.
-    """
+    Both files are on disk when this returns. `sha256`: digest of the first `size` bytes when the checkpoint was saved.
+    `now`: seconds since 1970. Raises NotResumable if the first bytes differ, they hold no run_start, or the run
+    succeeded; the log is unchanged. Raises OSError if the log cannot be read, copied or truncated; it is unchanged."""
     data, record = path.read_bytes(), read(path)
     if record.status == keys.SUCCESS:
         raise NotResumable(f"{path}: the run reached its target, so it cannot be resumed; nothing was changed")
@@ -431,12 +397,17 @@ def _keep(data: bytes, folder: Path) -> int:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        parent = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(parent)
-        finally:
-            os.close(parent)
+        fsync_folder(folder)
     except BaseException:
         kept.unlink(missing_ok=True)
         raise
     return attempt
+
+
+def fsync_folder(folder: Path) -> None:
+    """Flush the names in `folder` to disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -16,16 +16,12 @@ EACH: Final = {keys.WEIGHTS_INITIALIZATION: "tensor", keys.METHOD: "value"}
 class Protocol:
     """The events of one run in its log, in their order: `begin`, the clock's start, blocks of training with an
     evaluation in or after each, and one end. An interval out of order raises TrainingLoopError and is not logged.
-
-    Args:
-        progress: metadata in which the benchmark's rules count training: `epoch_num`, `samples_count` or `step_num`.
-    """
+    `progress`: metadata in which the benchmark's rules count training: `epoch_num`, `samples_count` or `step_num`."""
 
     def __init__(self, log: RunLog, progress: str = keys.EPOCH_NUM) -> None:
         self.log, self.progress = log, progress
         self._open = {keys.RUN_START} if log.started else set[str]()
-        self._first = 1.0
-        """First epoch of the last block."""
+        self._first = 1.0  # first epoch of the last block
 
     def begin(self, settings: Mapping[str, Scalar], *, cleared: bool = False, reason: str = "") -> None:
         """Log whether the page cache was `cleared`, the start of the initialization, and `settings`."""
@@ -68,8 +64,7 @@ class Protocol:
         Args:
             first: number of its first epoch, counted from 1.
             count: its planned length in epochs.
-            at: training before it; logged where the rules count no epochs.
-        """
+            at: training before it; logged where the rules count no epochs."""
         self.start(keys.BLOCK_START, **self._span(first, count, at))
         self._first = first
 
@@ -80,12 +75,9 @@ class Protocol:
     def stop_evaluation(
         self, quality: Scalar, at: float, names: Collection[str] = (), *, apart: bool = False, step: int | None = None
     ) -> None:
-        """Log the quality, under further `names` too, and the end of its evaluation.
-
-        Args:
-            apart: the parts of the quality, a mapping, are an event each.
-            step: optimizer step after which it was measured, if that is known beside `at`.
-        """
+        """Log the quality, under further `names` too, and the end of its evaluation. `apart`: the parts of the quality,
+        a mapping, are an event each. `step`: optimizer step after which it was measured, if that is known beside
+        `at`."""
         where = self.at(at)
         if apart and isinstance(quality, Mapping):
             for name, part in quality.items():

@@ -75,8 +75,7 @@ class MLPerfRun:
     Attributes:
         target: the quality to reach.
         reached: the target was reached; run_stop is logged.
-        ended: the log has its run_stop.
-    """
+        ended: the log has its run_stop."""
 
     def __init__(
         self,
@@ -87,7 +86,10 @@ class MLPerfRun:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.rules, self.benchmark = rules, _benchmark_of(benchmark, rules)
+        if benchmark not in rules.benchmarks:
+            known = f"{nearest(benchmark, rules.benchmarks)} known: {', '.join(rules.benchmarks)}"
+            raise UsageError(f"round {rules.name} has no benchmark {benchmark!r};{known}; no log was begun")
+        self.rules, self.benchmark = rules, rules.benchmarks[benchmark]
         self.path, self.reached = path and path.absolute(), False  # the trainer may change its working folder
         settings = {key: _plain(value) for key, value in settings.items()}
         _require_settings(self.benchmark, rules, settings)
@@ -144,8 +146,7 @@ class MLPerfRun:
                 `steps=`. Not needed again after `evaluating`.
 
         A value that the metric cannot have, such as percent of a fraction, is a warning and does not reach the target.
-        Raises TrainingLoopError for another unit, or no progress since the evaluation before.
-        """
+        Raises TrainingLoopError for another unit, or no progress since the evaluation before."""
         if self.ended:
             return self.reached
         if not self._protocol.is_open(keys.EVAL_START):
@@ -153,9 +154,8 @@ class MLPerfRun:
         parts = self.benchmark.parts
         if (isinstance(value, Mapping) and set(value)) != (bool(parts) and set(parts)):
             wanted = f"a mapping of {', '.join(parts)}" if parts else "one number"
-            raise TrainingLoopError(
-                f"the quality of {self.benchmark.name} is {wanted}, not {value!r}; it is not logged"
-            )
+            what = f"the quality of {self.benchmark.name} is {wanted}"
+            raise TrainingLoopError(f"{what}, not {value!r}; it is not logged")
         quality = {name: float(part) for name, part in value.items()} if isinstance(value, Mapping) else float(value)
         names = {"averaged_validation_loss"} & self._required
         apart = not self.benchmark.parts_in_one_event
@@ -293,8 +293,7 @@ def mlperf_run(benchmark: str, *, round: str, out: str | os.PathLike[str], **set
 
     Raises:
         UsageError: unknown round, benchmark or setting; settings that are missing or that the round does not allow.
-        FileExistsError, FileNotFoundError: `out` exists, or its folder does not.
-    """
+        FileExistsError, FileNotFoundError: `out` exists, or its folder does not."""
     return MLPerfRun(benchmark, _round_named(round), Path(out) if _rank() == 0 else None, settings)
 
 
@@ -349,14 +348,6 @@ def _round_named(name: str) -> Ruleset:
     return rules
 
 
-def _benchmark_of(name: str, rules: Ruleset) -> BenchmarkRules:
-    if name not in rules.benchmarks:
-        near = nearest(name, rules.benchmarks)
-        known = ", ".join(rules.benchmarks)
-        raise UsageError(f"round {rules.name} has no benchmark {name!r};{near} known: {known}; no log was begun")
-    return rules.benchmarks[name]
-
-
 def _rank() -> int:
     """Return the rank of this process, 0 outside of a distributed job."""
     distributed = sys.modules.get("torch.distributed")
@@ -392,7 +383,11 @@ def _require_settings(benchmark: BenchmarkRules, rules: Ruleset, settings: Mappi
         if rule.key in COURSE:
             continue
         if rule.key in settings:
-            wrong += _refusals(rule, settings)
+            value = settings[rule.key]
+            if rule.vocabulary and value not in rule.vocabulary or rule.filled and value in ("", None):
+                wrong.append(f"{rule.key} is {value!r}, not {_meaning(rule)}")
+            broken = (constraint for constraint in rule.value if not constraint.holds(value, settings.get))
+            wrong += [f"{rule.key} is {value!r}; it must be {constraint.words}" for constraint in broken]
         elif LEAST[rule.occurrence] and rule.alternative not in settings:
             wrong.append(f"{rule.key} is missing: {_meaning(rule)}")
     for key in (keys.SEED, keys.GLOBAL_BATCH_SIZE):
@@ -410,9 +405,8 @@ def _require_settings(benchmark: BenchmarkRules, rules: Ruleset, settings: Mappi
         wrong.append(f"{keys.DATASET} is other data, but one {keys.QUALITY_TARGET} cannot judge a quality of {parts}")
     elif not own_data and not (is_number(own) and own <= most):
         said, limit = "missing" if own is None else repr(own), ", at most 1" * (most == 1)
-        wrong.append(
-            f"{keys.QUALITY_TARGET} is {said}: the number to reach on other data than {benchmark.dataset}{limit}"
-        )
+        what = f"the number to reach on other data than {benchmark.dataset}{limit}"
+        wrong.append(f"{keys.QUALITY_TARGET} is {said}: {what}")
     if wrong:
         where = f"{benchmark.name} of round {rules.name}, {settings.get(keys.SUBMISSION_DIVISION, 'open')} division"
         raise UsageError(f"{where}: no log was begun; give or correct these settings:\n" + "\n".join(wrong))
@@ -433,12 +427,3 @@ def _meaning(rule: RequiredKey) -> str:
     words += [f"one of {', '.join(rule.vocabulary)}"] if rule.vocabulary else []
     words += [constraint.words for constraint in rule.value]
     return "; ".join(words) or "the run's own value"
-
-
-def _refusals(rule: RequiredKey, settings: Mapping[str, Any]) -> Iterator[str]:
-    value = settings[rule.key]
-    if rule.vocabulary and value not in rule.vocabulary or rule.filled and value in ("", None):
-        yield f"{rule.key} is {value!r}, not {_meaning(rule)}"
-    for constraint in rule.value:
-        if not constraint.holds(value, settings.get):
-            yield f"{rule.key} is {value!r}; it must be {constraint.words}"

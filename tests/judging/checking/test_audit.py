@@ -145,30 +145,31 @@ def test_systems_without_description_and_descriptions_without_results_are_found(
     assert [finding["path"] for finding in of(audit, "system-without-results")] == ["Example/systems/three.json"]
 
 
-def test_scores_are_compared_with_the_summarizers_table_to_its_digits(audited, tmp_path):
-    header = "submitter,system,resnet,bert,details_url\n"  # twice, as where the summarizer appended to the file
-    table = tmp_path / "summary.csv"
-    table.write_text(
-        f"{header}Example Inc.,The one,12.012,,https://example.org/blob/main/Example/systems/one.json\n"
-        f"{header}Example,two,12.34,7.1,\n"
-    )
-    audit = audited(table)
+LINK = "https://github.com/mlcommons/training_results_v6.0/blob/main/Example/systems/one.json"
+HEADER = "submitter,system,resnet,bert,details_url\n"  # twice, as where the summarizer appended to the file
+ROWS = [
+    {"submitter": "Example Inc.", "system": "The one", "details_url": LINK, "resnet:time_to_train": 12.0123},
+    {"submitter": "Example", "system": "two", "resnet:time_to_train": 12.34, "bert:time_to_train": None},
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "more"),
+    [
+        (
+            f"{HEADER}Example Inc.,The one,12.012,,{LINK}\n{HEADER}Example,two,12.34,7.1,\n",
+            [["Example", "two", "bert"]],
+        ),
+        (json.dumps(ROWS), []),
+    ],
+)
+def test_scores_are_compared_with_the_summarizers_table_or_json_to_its_digits(audited, tmp_path, table, more):
+    (tmp_path / "summary").write_text(table)
+    audit = audited(tmp_path / "summary")
     assert [result_set["agrees"] for result_set in audit["sets"]] == [True, False]
     (differs,) = of(audit, "published-score")
     assert re.fullmatch(r"the score is 12\.3456\d* min, but the published score is 12\.34 min", differs["message"])
-    assert audit["published_without_set"] == [["Example", "two", "bert"]]
-
-
-def test_scores_are_compared_with_the_summarizers_json_to_its_digits(audited, tmp_path):
-    link = "https://github.com/mlcommons/training_results_v6.0/blob/main/Example/systems/one.json"
-    rows = [
-        {"submitter": "Example Inc.", "system": "The one", "details_url": link, "resnet:time_to_train": 12.0123},
-        {"submitter": "Example", "system": "two", "resnet:time_to_train": 12.34, "bert:time_to_train": None},
-    ]
-    (tmp_path / "summary.json").write_text(json.dumps(rows))
-    audit = audited(tmp_path / "summary.json")
-    assert [result_set["agrees"] for result_set in audit["sets"]] == [True, False]
-    assert audit["published_without_set"] == []
+    assert audit["published_without_set"] == more
 
 
 def test_a_stale_scaling_file_gives_one_score_of_the_set_its_submitter_and_the_round(round_folder, audited, told):

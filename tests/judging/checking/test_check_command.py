@@ -71,7 +71,6 @@ def test_a_file_passed_with_its_folder_is_checked_once(results, told):
 def test_a_closed_output_ends_the_command_with_141(results, as_json):
     command = [sys.executable, "-m", "timedrun", "check", "--no-official", *as_json, str(results)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None
         process.stdout.close()  # before the first line is written
         said = process.stderr.read().decode()
         assert process.wait(timeout=60) == 141
@@ -211,7 +210,7 @@ def test_a_path_without_logs_does_not_keep_the_others_from_being_checked(results
 def test_an_interrupt_or_an_error_without_a_file_name_ends_with_a_message(
     error, code, messages, results, refused, monkeypatch
 ):
-    def failing(paths: object, ruleset: object) -> list[OfficialVerdict]:
+    def failing(paths, ruleset):
         raise error
 
     monkeypatch.setattr(mlcommons, "check_logs", failing)
@@ -241,9 +240,7 @@ RESULTS = (
 def test_findings_that_differ_in_numbers_and_names_are_one_group():
     lines = summary_lines(RESULTS, ROOT, "rule")
     assert lines[lines.index("seed") :][:4] == [
-        "seed",
-        "  error: 3 logs of 2 submitters",
-        "    seed 1 is 'a'",
+        *("seed", "  error: 3 logs of 2 submitters", "    seed 1 is 'a'"),
         "    first in A/results/s/b/result_0.txt:7",
     ]
     assert lines.index("seed") < lines.index("pairs")  # errors first
@@ -280,11 +277,8 @@ def test_the_submitter_is_the_folder_above_the_last_results(path, name):
 @pytest.mark.parametrize("by", ["rule", "submitter"])
 def test_groups_may_be_by_submitter_and_totals_are_last_and_alone_if_asked(by):
     totals = [
-        "logs: 0 pass, 3 fail (1 of them dropped in their sets)",
-        "sets: 0 pass, 1 fail",
-        "packages: 1 pass, 0 fail",
-        "errors by rule: seed 3",
-        "errors by submitter: A 2, B 1",
+        *("logs: 0 pass, 3 fail (1 of them dropped in their sets)", "sets: 0 pass, 1 fail"),
+        *("packages: 1 pass, 0 fail", "errors by rule: seed 3", "errors by submitter: A 2, B 1"),
     ]
     assert summary_lines(RESULTS, ROOT, by, quiet=True) == totals
     lines = summary_lines(RESULTS, ROOT, by)

@@ -56,7 +56,7 @@ def test_of_three_runs_the_probability_is_that_of_a_median(batch_size):
 
 @pytest.mark.parametrize("effect", [0.2, 0.5, 1.0, 2.0])
 def test_the_number_of_runs_has_the_power_of_the_noncentral_t_distribution(effect):
-    def power(runs: int) -> float:
+    def power(runs):
         t = scipy.stats.t.ppf(0.95, runs - 1)
         return float(scipy.stats.nct.sf(t, runs - 1, effect * math.sqrt(runs)))
 

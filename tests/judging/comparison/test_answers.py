@@ -36,7 +36,7 @@ def curve(label: str, lengths: dict[float, float], seeds: int = 4, noise: float 
     """A curve of quality log2(minutes) / 10 after `lengths` in minutes by ratio, times what each seed takes longer."""
     drawn = random.Random(label)
     slow = [math.exp(drawn.gauss(0, noise)) for _ in range(seeds)]
-    budgets: Any = {
+    budgets = {
         ratio: {seed: Run(minutes * slow[seed], math.log2(minutes) / 10) for seed in range(seeds)}
         for ratio, minutes in lengths.items()
     }
@@ -45,7 +45,7 @@ def curve(label: str, lengths: dict[float, float], seeds: int = 4, noise: float 
 
 def twice_as_fast(label: str, noise: float = 0.0) -> Curve:
     made = curve(label, {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}, noise=noise)
-    faster: Any = {
+    faster = {
         ratio: {seed: Run(run.minutes / 2, run.final_quality or 0.0) for seed, run in runs.items() if run.minutes}
         for ratio, runs in made.budgets.items()
     }
@@ -55,24 +55,24 @@ def twice_as_fast(label: str, noise: float = 0.0) -> Curve:
 BASE = curve("base", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}, noise=0.01)
 
 
-def test_the_time_to_a_quality_and_the_quality_at_a_time_are_those_of_a_known_function() -> None:
+def test_the_time_to_a_quality_and_the_quality_at_a_time_are_those_of_a_known_function():
     exact = curve("base", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0})
     (answer,) = at_quality([exact], 0.25)  # log2(minutes) / 10
-    assert answer.minutes is not None and answer.minutes.value == pytest.approx(2**2.5)
+    assert answer.minutes.value == pytest.approx(2**2.5)
     (answer,) = at_budget([exact], Budget.parse("6min"))
-    assert answer.quality is not None and answer.quality.value == pytest.approx(math.log2(6) / 10)
+    assert answer.quality.value == pytest.approx(math.log2(6) / 10)
 
 
-def test_the_first_is_named_with_how_many_times_sooner_over_shared_seeds() -> None:
+def test_the_first_is_named_with_how_many_times_sooner_over_shared_seeds():
     answers = at_quality([BASE, twice_as_fast("fast", 0.01)], 0.25)
     winner = best(answers)
-    assert winner is not None and winner.label == "fast" and winner.sooner is not None
+    assert winner.label == "fast"
     low, high = winner.sooner.bounds or (0, 0)
     assert low < 2 < high and low > 1.8
     assert sentence(answers, 0.25, winner).endswith(" sooner") and "; base 342" in sentence(answers, 0.25, winner)
 
 
-def test_nothing_is_said_beyond_the_measured_points_but_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_said_beyond_the_measured_points_but_why(monkeypatch):
     late = curve("late", {1.0: 64.0})
     answers = at_quality([BASE, late], 0.25)
     assert answers[1].minutes is None and "shorter one would show" in answers[1].why
@@ -86,24 +86,22 @@ def test_nothing_is_said_beyond_the_measured_points_but_why(monkeypatch: pytest.
     assert at_quality([BASE], 0.1)[0].why == "not reached: at least 0.2 was measured"
 
 
-def test_a_run_that_has_the_quality_earlier_bounds_the_time() -> None:
-    quick: Any = {1.0: {seed: Run(1.0, 0.5) for seed in range(4)}}
+def test_a_run_that_has_the_quality_earlier_bounds_the_time():
+    quick = {1.0: {seed: Run(1.0, 0.5) for seed in range(4)}}
     answers = at_quality([BASE, Curve(label="quick", budgets=quick)], 0.25)
     winner = best(answers)
-    assert winner is not None and winner.label == "quick"
+    assert winner.label == "quick"
     assert "quick at most 60.0 s" in sentence(answers, 0.25, winner)
-    slow: Any = {1.0: {0: Run(1.0, 0.5), 1: Run(1.0, 0.2)}, 2.0: {0: Run(2.0, 0.6), 1: Run(2.0, 0.3)}}
+    slow = {1.0: {0: Run(1.0, 0.5), 1: Run(1.0, 0.2)}, 2.0: {0: Run(2.0, 0.6), 1: Run(2.0, 0.3)}}
     assert "60 s, by 1 of 2 seeds: a shorter" in at_quality([Curve(label="slow", budgets=slow)], 0.25)[0].why
 
 
-def test_a_quality_that_some_seeds_miss_has_no_time() -> None:
-    lucky: Any = {
-        r: {s: Run(m, q + 0.2 * (s == 1)) for s in range(4)} for r, m, q in ((1.0, 4.0, 0.2), (2.0, 8.0, 0.21))
-    }
+def test_a_quality_that_some_seeds_miss_has_no_time():
+    lucky = {r: {s: Run(m, q + 0.2 * (s == 1)) for s in range(4)} for r, m, q in ((1.0, 4.0, 0.2), (2.0, 8.0, 0.21))}
     assert at_quality([BASE, Curve(label="lucky", budgets=lucky)], 0.3)[1].why == "reached only by 1 of 4 seeds"
 
 
-def test_money_buys_time_on_each_configs_own_system() -> None:
+def test_money_buys_time_on_each_configs_own_system():
     cheap = curve("cheap", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}, hourly=Cost(usd=6.0, usd_per_hour=6.0))
     dear = curve("dear", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}, hourly=Cost(usd=12.0, usd_per_hour=12.0))
     answers = at_budget([cheap, dear], Budget.parse("1usd"))
@@ -116,17 +114,17 @@ def test_money_buys_time_on_each_configs_own_system() -> None:
 
 def powered(curve: Curve, watts: float) -> Curve:
     """The curve of runs whose GPUs draw `watts` in the first minute and less later: energy is not linear in time."""
-    runs: list[Any] = [run for runs in curve.budgets.values() for run in runs.values()]
+    runs = [run for runs in curve.budgets.values() for run in runs.values()]
     joules = {run.path: 60 * watts * run.minutes**0.8 for run in runs}
     return replace(curve, joules=joules, energy="GPUs")
 
 
-def test_an_energy_buys_the_time_in_which_a_run_uses_it_and_is_interpolated_as_time_is() -> None:
+def test_an_energy_buys_the_time_in_which_a_run_uses_it_and_is_interpolated_as_time_is():
     exact = powered(curve("base", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}), 500.0)
     (answer,) = at_budget([exact], Budget.parse("0.05 kWh"))
     minutes = (0.05 * 3.6e6 / 30_000) ** 1.25
-    assert answer.quality is not None and answer.quality.value == pytest.approx(math.log2(minutes) / 10)
-    assert answer.minutes is not None and answer.minutes.value == pytest.approx(minutes)
+    assert answer.quality.value == pytest.approx(math.log2(minutes) / 10)
+    assert answer.minutes.value == pytest.approx(minutes)
     (answer,) = at_budget([exact], Budget.parse("12min"))
     assert answer.joules == pytest.approx(30_000 * 12**0.8)
     (answer,) = at_quality([exact], 0.35)
@@ -134,7 +132,7 @@ def test_an_energy_buys_the_time_in_which_a_run_uses_it_and_is_interpolated_as_t
     assert "to 0.35: base 11.3 min [10.8 min, 11.8 min], 58.04 Wh of GPUs" in sentence([answer], 0.35, answer)
 
 
-def test_an_energy_answers_for_the_thrifty_config_though_it_is_slow_and_says_what_was_not_measured() -> None:
+def test_an_energy_answers_for_the_thrifty_config_though_it_is_slow_and_says_what_was_not_measured():
     hungry, thrifty = (
         powered(curve("base", {0.5: 4.0, 2.0: 16.0}), 500.0),
         powered(curve("thrifty", {1.0: 4.0, 2.0: 16.0}), 300.0),
@@ -142,7 +140,7 @@ def test_an_energy_answers_for_the_thrifty_config_though_it_is_slow_and_says_wha
     asked = Budget.parse("150000J")
     answers = at_budget([hungry, thrifty], asked)
     winner = best(answers)
-    assert winner is not None and winner.label == "thrifty" and winner.better is not None and winner.better.value > 0
+    assert winner.label == "thrifty" and winner.better.value > 0
     assert {"quality for 150000 J", "energy of GPUs"} <= {*answer_table.table(answers, asked, winner).header}
     late = at_budget([hungry, thrifty], Budget.parse("1kWh"))
     assert "its longest run took 76.58 Wh; a length of about x26 would show it" in late[0].why
@@ -152,31 +150,31 @@ def test_an_energy_answers_for_the_thrifty_config_though_it_is_slow_and_says_wha
 
 def shifted(label: str, points: dict[float, tuple[float, float]], lucky: dict[int, float] | None = None) -> Curve:
     """A curve of four seeds through `points` (minutes, quality) by ratio; `lucky` seeds have so much more quality."""
-    of: Any = {
+    of = {
         ratio: {seed: Run(minutes * (1 + seed / 1000), quality + (lucky or {}).get(seed, 0.0)) for seed in range(4)}
         for ratio, (minutes, quality) in points.items()
     }
     return Curve(label=label, budgets=of)
 
 
-def test_of_curves_that_cross_each_is_the_best_at_its_own_budgets() -> None:
+def test_of_curves_that_cross_each_is_the_best_at_its_own_budgets():
     steep = shifted("steep", {0.5: (4.0, 0.1), 1.0: (8.0, 0.3), 2.0: (16.0, 0.5)})
     flat = shifted("flat", {0.5: (4.0, 0.25), 1.0: (8.0, 0.3), 2.0: (16.0, 0.35)})
     for budget, first in (("5min", "flat"), ("14min", "steep")):
         answers = at_budget([steep, flat], Budget.parse(budget))
         winner = best(answers)
-        assert winner is not None and winner.label == first
+        assert winner.label == first
 
 
-def test_a_win_on_one_seed_is_no_difference_shown() -> None:
+def test_a_win_on_one_seed_is_no_difference_shown():
     points = {0.5: (4.0, 0.2), 1.0: (8.0, 0.3), 2.0: (16.0, 0.4)}
     answers = at_budget([shifted("base", points), shifted("lucky", points, {2: 0.08})], Budget.parse("10min"))
     winner = best(answers)
-    assert winner is not None and winner.label == "lucky"
+    assert winner.label == "lucky"
     assert "(no difference shown)" in sentence(answers, Budget.parse("10min"), winner)
 
 
-def test_a_baseline_that_had_a_tenth_of_the_time_is_beaten_nowhere() -> None:
+def test_a_baseline_that_had_a_tenth_of_the_time_is_beaten_nowhere():
     short = curve("base", {0.5: 0.4, 1.0: 0.8, 2.0: 1.6})
     answers = at_quality([short, BASE], 0.25)
     assert "base not reached: at most 0.06781 was measured" in sentence(answers, 0.25, best(answers))
@@ -186,8 +184,8 @@ def test_a_baseline_that_had_a_tenth_of_the_time_is_beaten_nowhere() -> None:
 
 
 def test_the_headline_names_the_config_that_has_the_baselines_quality_in_half_the_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """At the mean of the seeds' qualities half of its seeds would have to be extrapolated."""
     monkeypatch.setattr(answer_table, "direction", lambda runs: 1.0)
     points, uneven = {0.5: (4.0, 0.2), 1.0: (8.0, 0.3)}, {0: 0.01, 1: -0.01}
@@ -200,7 +198,7 @@ def test_the_headline_names_the_config_that_has_the_baselines_quality_in_half_th
     assert "\x1b" not in headline([shifted("\x1b[31m", points), shifted("half", half)])
 
 
-def test_intervals_hold_the_truth_in_nineteen_of_twenty() -> None:
+def test_intervals_hold_the_truth_in_nineteen_of_twenty():
     held = better = 0
     for number in range(300):
         pair = [

@@ -36,20 +36,6 @@ def test_ratio_by_hand():
     assert (equal.low, equal.high) == pytest.approx((2.0, 2.0))
 
 
-@pytest.mark.parametrize("paired", [True, False])
-def test_the_interval_covers_the_truth_as_often_as_it_says(paired):
-    random = np.random.default_rng(7)
-    true, hits, trials = 3.0, 0, 200
-    for _ in range(trials):
-        machine = random.normal(0, 0.3, 5) if paired else np.zeros(5)  # what both runs of a pair have in common
-        slow = true * np.exp(machine + random.normal(0, 0.05, 5))
-        fast = np.exp(machine + random.normal(0, 0.15, 5))
-        interval = compare(list(slow), list(fast), paired=paired)
-        assert interval.low is not None and interval.high is not None
-        hits += interval.low <= true <= interval.high
-    assert 0.90 <= hits / trials <= 0.99
-
-
 def ratio(low: float | None, high: float | None, pairs: int = 0, value: float = 2.0) -> Ratio:
     """A ratio of 5 and 4 runs, or of interleaved pairs."""
     counts = {"runs_slow": pairs or 5, "runs_fast": pairs or 4, "paired": pairs > 0}
@@ -81,7 +67,7 @@ def test_numbers_have_the_digits_that_their_spread_supports():
     assert Interval(1.3, 1.1, math.inf).text(reach=(0.5, 2.0)) == "1.3x [1.1, >2]"
     assert Interval(0.0081, 0.001, 0.0152).difference == "+0.0081 [+0.0010, +0.0152]"
     assert Interval(2.0).text() == "2.00x" and Interval(3.25, 3.25, 3.25).text() == "3.250x"
-    assert Interval(-0.25).difference == "-0.2500"
+    assert Interval(-0.25).difference == "-0.2500" and Interval.of([0.01, 0.013], 3).bounds is None
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -151,7 +137,6 @@ def test_published_sets_differ_as_published(published):
             summaries(published / "results" / f"8xA100_80GB-{which}" / benchmark) for which in ("baseline", "methods")
         ]
         interval = compare_sets(sets[0], sets[1], paired=False)
-        assert interval.low is not None and interval.high is not None
         assert interval.low < claimed < interval.high and interval.low > 2
     with pytest.raises(NotComparable, match="not interleaved"):
         compare_sets(sets[0], sets[1], paired=True)

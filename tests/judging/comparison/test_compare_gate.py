@@ -3,7 +3,6 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -150,7 +149,7 @@ def test_pairs_are_runs_with_equal_numbers(two):
 
 
 def test_a_run_that_failed_before_logging_its_settings_is_no_difference(tmp_path, make_set):
-    digits: dict[str, Any] = {"dataset": "digits", "quality_target": 0.7}
+    digits = {"dataset": "digits", "quality_target": 0.7}
     first, second = make_set(tmp_path / "first", **digits), make_set(tmp_path / "second", **digits)
     for folder in (first, second):
         log = folder / "result_0.txt"

@@ -13,15 +13,15 @@ RACES = 120
 SPREAD = 0.15  # of the logarithm of a time
 
 
-def test_the_time_of_misses_is_shared_by_the_successes() -> None:
+def test_the_time_of_misses_is_shared_by_the_successes():
     runs = Attempts([10.0, 12.0, 11.0], [30.0])
     assert runs.expected == pytest.approx(63 / 3)
     found = expected_time(runs)
     assert (found.reached, found.runs, found.missed) == (3, 4, 0.25)
-    assert found.low is not None and found.high is not None and 10 < found.low < 11 and found.high > 100
+    assert 10 < found.low < 11 and found.high > 100
     assert found.text.startswith("21.0 s [1") and found.text.endswith("], 3 of 4 reached")
     wider = expected_time(runs, 0.99)
-    assert wider.low is not None and wider.high is not None and wider.low < found.low and wider.high > found.high
+    assert wider.low < found.low and wider.high > found.high
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_the_time_of_misses_is_shared_by_the_successes() -> None:
         (Attempts([90.0], [90.0]), "3.000 min, 1 of 2 reached"),
     ],
 )
-def test_what_has_no_bound_or_no_spread_says_so(runs: Attempts, text: str) -> None:
+def test_what_has_no_bound_or_no_spread_says_so(runs, text):
     found = expected_time(runs)
     assert found.text == text and found.low is None
     ratio = ratio_of_expected(Attempts([1.0, 1.1], []), runs)
@@ -43,14 +43,12 @@ def test_what_has_no_bound_or_no_spread_says_so(runs: Attempts, text: str) -> No
 
 @pytest.mark.parametrize("runs", [4, 8, 16])
 @pytest.mark.parametrize("rate", [1.0, 0.9, 0.5])
-def test_the_intervals_cover_the_truth_in_at_least_93_of_100_races_with_misses(
-    rate: float, runs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_intervals_cover_the_truth_in_at_least_93_of_100_races_with_misses(rate, runs, monkeypatch):
     monkeypatch.setattr(module, "DRAWS", 4_000)
     random = np.random.default_rng(1)
     mean, miss = math.exp(SPREAD**2 / 2), 2.0
     truth = mean + (1 - rate) / rate * miss * mean
-    covered: list[list[bool]] = [[], [], []]
+    covered = [[], [], []]
     for number in range(10 * RACES):
         times = np.exp(random.normal(0, SPREAD, (2, runs))) * [[3.0], [1.0]]
         hits = random.random((2, runs)) < rate

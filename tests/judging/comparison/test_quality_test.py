@@ -25,7 +25,7 @@ def runs(qualities: list[float]) -> list[RunSummary]:
 
 @pytest.mark.parametrize("higher", [True, False])
 @pytest.mark.parametrize("margin", [0.0, 0.002])
-def test_the_p_value_is_that_of_scipys_one_sided_t_test(margin: float, higher: bool) -> None:
+def test_the_p_value_is_that_of_scipys_one_sided_t_test(margin, higher):
     stats = pytest.importorskip("scipy.stats")
     gains = [0.001, -0.002, 0.003, 0.0005, 0.0012]
     sign = 1 if higher else -1
@@ -33,7 +33,7 @@ def test_the_p_value_is_that_of_scipys_one_sided_t_test(margin: float, higher: b
     assert p_worse(gains, margin, higher) == pytest.approx(expected, rel=1e-9)
 
 
-def test_runs_of_one_length_are_no_worse_worse_or_neither() -> None:
+def test_runs_of_one_length_are_no_worse_worse_or_neither():
     first, better, worse = runs([0.97, 0.975, 0.98]), runs([0.98, 0.986, 0.991]), runs([0.96, 0.964, 0.969])
     assert compare_quality(first, better, (3, 3)).no_worse is True
     assert compare_quality(first, worse, (3, 3)).no_worse is False
@@ -42,7 +42,7 @@ def test_runs_of_one_length_are_no_worse_worse_or_neither() -> None:
     assert "leaving out runs" in compare_quality(first, better, (3, 4)).untested
 
 
-def test_runs_that_stop_at_their_target_are_counted() -> None:
+def test_runs_that_stop_at_their_target_are_counted():
     run = summarize(read(RUN))
     again = [replace(run, path=Path(f"result_{number}.txt")) for number in (0, 1)]
     assert len(run.quality) > 1

@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from judging.comparison.extrapolation import over_schedule
-from judging.comparison.tradeoff import LEAST_SEEDS, direction, frontier
+from judging.comparison.tradeoff import direction, frontier
 from judging.ground.errors import UsageError
-from judging.scoring.interval import Interval
 from mlevents import keys
 from tests.judging.conftest import WriteSet
 
@@ -25,13 +23,6 @@ def test_no_runs_are_no_curve():
 def test_the_frontier_is_what_nothing_beats_in_time_and_quality(points):
     beaten = {point for point in points if any(o != point and o[0] <= point[0] and o[1] >= point[1] for o in points)}
     assert frontier(points) == {*points} - beaten
-
-
-def test_the_interval_is_students_t():
-    values = [0.01, 0.013, 0.008, 0.02]
-    interval = Interval.of(values)
-    assert interval.bounds == pytest.approx(stats.t.interval(0.95, 3, loc=interval.value, scale=stats.sem(values)))
-    assert Interval.of(values[:2], LEAST_SEEDS).bounds is None
 
 
 SLOWER = [{"progress": 0.0, "seconds_per_step": 0.1}, {"progress": 1.0, "seconds_per_step": 0.3}]

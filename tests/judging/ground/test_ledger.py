@@ -37,7 +37,7 @@ FACTS: dict[str, Any] = {
 
 def chained(entries: list[dict[str, Any]]) -> bytes:
     """Lines as the documentation of the format says, without the product's code."""
-    lines: list[bytes] = []
+    lines = []
     for values in entries:
         previous = hashlib.sha256(lines[-1]).hexdigest() if lines else hashlib.sha256().hexdigest()
         values = {**values, "previous": previous, "time_ms": 1}
@@ -174,7 +174,6 @@ def test_a_run_is_announced_before_its_clock_and_closed_with_its_log(tmp_path):
     log = record.read(tmp_path / "result_0.txt")
     (closed,) = read(tmp_path).runs
     text = (tmp_path / ledger.LEDGER).read_text()
-    assert log.started is not None
     assert json.loads(text.splitlines()[0])["time_ms"] <= log.started.time_ms
     assert log.value(keys.LEDGER_ENTRY) == closed.entry_sha256
     assert closed.kind[1:] == (log.value(keys.CONFIG_DIGEST), log.value(keys.SUBMISSION_PLATFORM))

@@ -78,7 +78,7 @@ def test_a_race_file_that_is_none_has_no_labels(tmp_path, make):
 
 
 def test_the_whole_label_counts_and_a_folders_own_name_most(tmp_path):
-    def sides(labels: dict[str, str]) -> Path:
+    def sides(labels):
         (tmp_path / "race.json").write_text(json.dumps({"race": {"sides": labels}}))
         return tmp_path
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +25,7 @@ def test_on_a_full_disk_nothing_is_left_of_a_file_and_the_old_one_stays(tmp_path
     path = tmp_path / "file"
     write_file(path, b"old")
 
-    def full(descriptor: int) -> None:
+    def full(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
@@ -56,7 +55,7 @@ def test_an_empty_folder_is_removed_after_an_error_too(tmp_path):
 
 
 def test_a_locked_or_foreign_folder_and_a_file_are_refused_and_not_changed(tmp_path):
-    def refused(folder: Path, why: str) -> None:
+    def refused(folder, why):
         with pytest.raises(DataError, match=why), locked(folder, ["work"]):
             pass
 

@@ -20,7 +20,6 @@ def log(tmp_path: Path, write_run: WriteRun) -> Path:
     """A log with the losses of several submitters, its config beside it."""
     path = write_run(tmp_path / "runs" / "toy", 0, minutes=2.0, qualities=(0.5, 0.96), quality_target=0.95, dataset="x")
     record = read(path)
-    assert record.started is not None
     start = int(record.started.time_ms)
     lines = path.read_text().splitlines(keepends=True)
     events = [
@@ -80,7 +79,6 @@ def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log
     accumulator = accumulators.EventAccumulator(str(tmp_path / "events" / "toy" / "result_0"))
     accumulator.Reload()
     record = read(log)
-    assert record.started is not None
     losses = [(Scalar.step, Scalar.value, Scalar.wall_time) for Scalar in accumulator.Scalars("train_loss")]
     start = record.started.time_ms / 1e3
     assert losses == [(20 * n, 3.5 - n, pytest.approx(start + 10 * n)) for n in (1, 2, 3)]

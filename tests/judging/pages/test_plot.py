@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -21,31 +20,31 @@ from tests.mlevents.conftest import event
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """Figures as they are when they are saved."""
-    seen: list[Figure] = []
+    seen = []
     save = plot._save
     monkeypatch.setattr(plot, "_save", lambda figure, out: (seen.append(figure), save(figure, out)))
     return seen
 
 
 def test_the_figure_shows_the_logs(tmp_path, write_run, write_set, figures):
-    digits: dict[str, Any] = {"dataset": "digits", "quality_target": 0.95}
+    digits = {"dataset": "digits", "quality_target": 0.95}
     slow = write_set(tmp_path / "slow", (2.0, 3.0, 4.0), qualities=(0.5, 0.9, 0.96), **digits)
     fast = write_set(tmp_path / "fast", (1.0,), qualities=(0.8, 0.97), **digits)
     write_run(fast, 1, minutes=1.0, qualities=(0.8, 0.9), status="aborted", **digits)
     plot_quality({"slow": summaries(slow), "fast": summaries(fast)}, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     axes, times = figures[0].axes
-    lines: list[Any] = [line for line in axes.lines if line.get_linestyle() == "-"]
+    lines = [line for line in axes.lines if line.get_linestyle() == "-"]
     runs = [line for line in lines if line.get_linewidth() < 1]
     assert [len(line.get_xdata()) for line in runs] == [3, 3, 3, 2, 2]
     assert list(runs[0].get_xdata()) == pytest.approx([40, 80, 120]) and list(runs[0].get_ydata())[-1] == 0.96
     medians = [line for line in lines if line.get_linewidth() > 2]
     assert [line.get_xdata()[-1] for line in medians] == pytest.approx([180, 60])
     assert [line.get_ydata()[-1] for line in medians] == pytest.approx([0.96, 0.935])
-    ends: list[Any] = [line for line in axes.lines if len(line.get_xdata()) == 1]
+    ends = [line for line in axes.lines if len(line.get_xdata()) == 1]
     assert [line.get_marker() for line in ends] == ["o", "o", "o", "o", "x"]
     assert [line.get_xdata()[0] for line in ends] == pytest.approx([120, 180, 240, 60, 60])
-    dashed: list[Any] = [line for line in axes.lines if line.get_linestyle() == "--"]
+    dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert [line.get_ydata()[0] for line in dashed] == [0.95]
     rows = {line.get_ydata()[0]: list(line.get_xdata()) for line in times.lines if line.get_marker() == "o"}
     assert rows[0] == pytest.approx([120, 180, 240]) and rows[1] == pytest.approx([60])
@@ -54,10 +53,8 @@ def test_the_figure_shows_the_logs(tmp_path, write_run, write_set, figures):
     (legend,) = figures[0].legends
     assert axes.get_legend() is None  # nothing covers the data
     assert [text.get_text() for text in legend.get_texts()] == [
-        "slow: median 180.00 s, 3 of 3 runs",
-        "fast: median 60.00 s, 1 of 2 runs",
-        "thin: one run; thick: median of the runs",
-        "target missed",
+        *("slow: median 180.00 s, 3 of 3 runs", "fast: median 60.00 s, 1 of 2 runs"),
+        *("thin: one run; thick: median of the runs", "target missed"),
         "speed-up = samples x samples/s x evaluation, start-up",
     ]
     assert legend.get_title().get_text() == NOTICE
@@ -93,7 +90,7 @@ def test_a_long_run_that_ends_at_its_first_evaluation_is_visible_and_drawn_in_mi
     plot_quality({"baseline": summaries(tmp_path)}, tmp_path / "figure.svg")
     assert "<svg" in (tmp_path / "figure.svg").read_text()
     axes, times = figures[0].axes
-    line: Any = axes.lines[0]
+    line = axes.lines[0]
     assert times.get_xlabel().startswith("minutes") and line.get_xdata()[-1] == pytest.approx(30)
     assert axes.get_title(loc="left") == "baseline on imagenet (unverified)"
     low, high = axes.get_ylim()
@@ -142,7 +139,6 @@ def test_losses_and_throughput_of_the_log_are_plotted(tmp_path, write_run, figur
     path = write_run(tmp_path, 0, minutes=2.0)
     assert "no run of" in refused("report", tmp_path, "--figure", "x.png", "--what", "loss", code=1)
     started = read(path).started
-    assert started is not None
     stats = event(int(started.time_ms) + 30_000, "tracked_stats", {"train_loss": 2.5, "throughput": 80.0}, step=5)
     lines = path.read_text().splitlines()
     lines.insert(started.line, f":::MLLOG {json.dumps(stats)}")
@@ -150,6 +146,6 @@ def test_losses_and_throughput_of_the_log_are_plotted(tmp_path, write_run, figur
     for what, value, label in (("loss", 2.5, "training loss"), ("throughput", 80.0, "samples per second")):
         printed("report", tmp_path, "--figure", tmp_path / "figure.png", "--what", what)
         (axes,) = figures[-1].axes
-        line: Any = axes.lines[0]
+        line = axes.lines[0]
         assert (list(line.get_xdata()), list(line.get_ydata())) == ([pytest.approx(30)], [value])
         assert axes.get_ylabel() == label

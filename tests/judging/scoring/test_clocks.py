@@ -58,7 +58,7 @@ def test_the_speedruns_clock_runs_in_blocks_and_stops_for_evaluations(events, mi
 def test_steps_are_the_runs_own_count(tmp_path):
     counts = [(keys.TRACKED_STATS, {"throughput": 1.0}, {keys.STEP: step}) for step in (390, 780)]
     assert timed(tmp_path / "result_0.txt", "BEeb", *counts).steps is None  # of another project, it may be anything
-    digest: tuple[str, Any, dict[str, Any]] = (keys.CONFIG_DIGEST, "0" * 64, {})
+    digest = (keys.CONFIG_DIGEST, "0" * 64, {})
     assert timed(tmp_path / "result_1.txt", "BEeb", digest, *counts).steps == 780
 
 

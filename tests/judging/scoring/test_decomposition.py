@@ -32,7 +32,6 @@ RUNS = st.lists(st.builds(run, st.floats(1e-3, 1e4), st.floats(1, 1e12), SHARES)
 @given(RUNS, RUNS)
 def test_the_product_of_the_factors_is_the_ratio_for_both_means(slow, fast):
     geometric = decompose(slow, fast, paired=False)
-    assert geometric is not None
     assert geometric.ratio == pytest.approx(
         compare([one.minutes for one in slow], [one.minutes for one in fast], paired=False).value
     )
@@ -44,7 +43,6 @@ def test_the_product_of_the_factors_is_the_ratio_for_both_means(slow, fast):
 
 
 def factors(found: Decomposition | None) -> tuple[float, ...]:
-    assert found is not None
     return found.samples.value, found.samples_per_second.value, found.evaluation_and_startup.value
 
 
@@ -61,24 +59,24 @@ def test_each_way_to_be_faster_has_its_factor(fake, expected):
     share = 0.8 if expected[2] != 1 else 1.0
     found = decompose([run(10, 1e6, share), run(12, 1.2e6, share), run(11, 1.1e6, share)], fake, paired=True)
     assert factors(found) == pytest.approx(expected)
-    assert found is not None and (found.samples.low, found.samples.high) == pytest.approx((expected[0],) * 2)
+    assert (found.samples.low, found.samples.high) == pytest.approx((expected[0],) * 2)
 
 
 def test_the_parts_of_a_log_by_hand(tmp_path, write_run):
     (summary,) = summaries(write_run(tmp_path, 0, minutes=10.0))  # 3 epochs of 1,281,167 images, a tenth is evaluation
     assert summary.startup_minutes == 0
     parts = run_parts(replace(summary, startup_minutes=1.0), RESNET)
-    assert parts is not None and parts.training_minutes == pytest.approx(8.0, rel=1e-4)
+    assert parts.training_minutes == pytest.approx(8.0, rel=1e-4)
     assert parts.amounts == {"samples": 3 * 1_281_167, "epochs": 3}
     set_of_one = time_parts([parts], "samples", geometric_mean)
     assert set_of_one.samples_per_second == pytest.approx(3 * 1_281_167 / 480, rel=1e-4)
     unlikely = run_parts(replace(summary, train_samples=4571.0), RESNET)  # no count of images that the rules allow
-    assert unlikely is not None and unlikely.amounts == {"epochs": 3}
+    assert unlikely.amounts == {"epochs": 3}
     both = decompose([parts], [unlikely], paired=False)
-    assert both is not None and both.first.unit == "epochs" and both.samples.value == pytest.approx(1)
+    assert both.first.unit == "epochs" and both.samples.value == pytest.approx(1)
     assert run_parts(replace(summary, converged_at={}), RESNET) is None
     steps = run_parts(replace(summary, converged_at={"step_num": 10}), RESNET)
-    assert steps is not None and steps.amounts == {"samples": 640, "steps": 10}
+    assert steps.amounts == {"samples": 640, "steps": 10}
     assert decompose([unlikely], [steps], paired=False) is None
 
 
@@ -89,7 +87,6 @@ def _published(folder: Path, benchmark: str) -> Ratio:
 
 def test_published_speed_ups_are_fewer_epochs_or_faster_steps(published_sample):
     resnet, bert = (_published(published_sample[name], of) for name, of in (("v2.0", "resnet"), ("v2.1", "bert")))
-    assert resnet.decomposition is not None and bert.decomposition is not None
     assert resnet.decomposition.samples.value == pytest.approx(84 / 27)
     assert factors(resnet.decomposition)[1:] == pytest.approx((1.50, 0.986), abs=0.03)
     assert factors(bert.decomposition)[1:] == pytest.approx((2.72, 1.023), abs=0.03)
@@ -103,7 +100,6 @@ def test_published_scores_decomposed(published):
         pytest.approx((4.646, 3.111, 1.493), abs=6e-4),
         pytest.approx((2.707, 0.971, 2.787), abs=6e-4),
     ]
-    assert bert.decomposition is not None
     assert (bert.decomposition.samples.value, bert.decomposition.per_sample) == pytest.approx((0.977, 2.789), abs=6e-4)
 
 

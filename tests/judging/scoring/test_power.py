@@ -50,10 +50,8 @@ def test_energy_is_mean_power_times_the_time_to_train_and_a_shorter_measurement_
 def test_a_reading_is_the_power_since_the_one_before_it(tmp_path):
     events = [
         ("power_reading", START - 500, 1e9),  # before the start: none
-        ("power_measurement_start", START, None),
-        ("power_reading", START + 3000, 10.0),
-        ("power_reading", START + 4000, 50.0),
-        ("power_measurement_stop", START + 5000, None),
+        *(("power_measurement_start", START, None), ("power_reading", START + 3000, 10.0)),
+        *(("power_reading", START + 4000, 50.0), ("power_measurement_stop", START + 5000, None)),
         ("power_reading", START + 6000, 1e9),
     ]
     write_power(tmp_path / "power" / "result_0" / "node_0.txt", events)

@@ -153,9 +153,9 @@ def test_runs_are_repeated_with_their_threads_or_those_given_or_cores(results, m
     side = first(results).side
     change_json(side / "provenance.json", threads=recorded)
     (side / "environment.txt").unlink()
-    commands: list[list[str]] = []
+    commands = []
 
-    def run(command: list[str], label: str, **options: object) -> tuple[int, str, bool]:
+    def run(command, label, **options):
         commands.append(command)
         return 1, "", False
 

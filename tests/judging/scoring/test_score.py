@@ -15,7 +15,7 @@ from judging.comparison.compare import compare_sets
 from judging.ground import stdio
 from judging.pages import plot
 from judging.pages.score_table import as_json, distinct, label, table
-from judging.scoring.score import Score, score
+from judging.scoring.score import score
 from mlevents import keys, run_status
 from mlevents.record import read, result_files
 from mlevents.rounds import ruleset
@@ -452,7 +452,6 @@ def two(tmp_path: Path, write_run: WriteRun) -> tuple[Path, Path]:
 
 def test_a_falling_loss_is_scored_by_the_samples_of_its_last_evaluation(two):
     slow, fast = (score([folder])[0] for folder in two)
-    assert isinstance(slow, Score)
     assert (slow.score_minutes, fast.score_minutes) == (pytest.approx(14.5), pytest.approx(7.25))
     assert (slow.progress, fast.progress, slow.unit) == ([36_864.0] * 10, [24_576.0] * 10, "samples")
     assert (slow.quality, fast.quality) == (pytest.approx(3.29), pytest.approx(3.3))
@@ -469,7 +468,7 @@ def test_sets_are_compared_and_reproduced(two, printed):
 
 
 def test_a_loss_is_plotted_as_a_number_with_its_target(two, tmp_path, monkeypatch):
-    seen: list[Any] = []
+    seen = []
     monkeypatch.setattr(plot, "_save", lambda figure, out: seen.append(figure))
     plot.plot_quality({folder.name: summaries(folder) for folder in two}, tmp_path / "figure.png")
     (figure,) = seen

@@ -55,7 +55,7 @@ def summarized(*packages: tuple[Path, str]) -> dict[str, list[float | None]]:
     command = [sys.executable, "-c", CHILD, *(str(word) for package in packages for word in package)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    values: dict[str, list[float | None]] = json.loads(done.stdout)
+    values = json.loads(done.stdout)
     return values
 
 

@@ -49,10 +49,8 @@ def test_the_schedule_of_the_learning_rate_is_the_rules(name, benchmark, base, k
 @pytest.mark.parametrize(
     ("name", "benchmark", "every", "first", "wrong"),
     [
-        ("6.0.0", "gpt_oss_20b", 12_288, 12_288, False),
-        ("6.0.0", "gpt_oss_20b", 24_576, 24_576, True),
-        ("6.1.0", "gpt_oss_20b", 12_288, 24_576, True),
-        ("6.0.0", "llama31_8b", 12_288, 24_576, True),
+        *(("6.0.0", "gpt_oss_20b", 12_288, 12_288, False), ("6.0.0", "gpt_oss_20b", 24_576, 24_576, True)),
+        *(("6.1.0", "gpt_oss_20b", 12_288, 24_576, True), ("6.0.0", "llama31_8b", 12_288, 24_576, True)),
         ("5.1.0", "llama31_405b", 18_432, 276_480, False),
     ],
 )

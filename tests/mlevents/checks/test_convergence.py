@@ -49,16 +49,12 @@ def said(runs):
 @pytest.mark.parametrize(
     ("epochs", "batch", "outcome"),
     [
-        ((36, 36, 36, 37, 38), 3264, "as slow"),
-        ((35, 35, 35, 35, 35), 3264, "scaled"),
-        ((34, 35, 35, 34, 36), 3264, "scaled"),
-        ((33, 33, 33, 33, 33), 3264, "too fast"),
+        *(((36, 36, 36, 37, 38), 3264, "as slow"), ((35, 35, 35, 35, 35), 3264, "scaled")),
+        *(((34, 35, 35, 34, 36), 3264, "scaled"), ((33, 33, 33, 33, 33), 3264, "too fast")),
         ((41, 41, 40, 42, 43), 8192, "as slow"),  # a pruned point: compared with the interpolation
-        ((36, 36, 37, 36, 35), 5000, "scaled"),
-        ((30, 31, 31, 32, 32), 5000, "too fast"),
+        *(((36, 36, 37, 36, 35), 5000, "scaled"), ((30, 31, 31, 32, 32), 5000, "too fast")),
         ((36, 36, 36, 37, 38), 100, "as slow"),  # slower than the smallest point
-        ((20, 21, 22, 23, 24), 100, "missing point"),
-        ((90, 91, 92, 93, 94), 100_000, "missing point"),
+        *(((20, 21, 22, 23, 24), 100, "missing point"), ((90, 91, 92, 93, 94), 100_000, "missing point")),
     ],
 )
 def test_the_verdict_and_the_factor_are_the_checkers(write_set, tmp_path, epochs, batch, outcome):
@@ -101,11 +97,8 @@ def test_a_factor_that_makes_up_for_it_leaves_a_warning(write_set, tmp_path):
 @pytest.mark.parametrize(
     ("division", "epochs", "factor", "level"),
     [
-        ("closed", 36, 1.01, "warning"),
-        ("closed", 36, 0.5, "error"),
-        ("closed", 36, "1", "error"),
-        ("closed", 36, None, "error"),
-        ("closed", 35, 1.0043956043956044, None),
+        *(("closed", 36, 1.01, "warning"), ("closed", 36, 0.5, "error"), ("closed", 36, "1", "error")),
+        *(("closed", 36, None, "error"), ("closed", 35, 1.0043956043956044, None)),
         ("open", 35, 1.0043956043956044, "error"),
     ],
 )

@@ -314,14 +314,12 @@ def test_an_epoch_of_a_closed_run_that_takes_less_than_half_of_the_others_is_a_w
 @pytest.mark.parametrize(
     ("division", "key", "number", "moved_ms", "level"),
     [
-        ("closed", "block_stop", 3, -52_000, "warning"),
-        ("open", "block_stop", 3, -52_000, "warning"),
+        *(("closed", "block_stop", 3, -52_000, "warning"), ("open", "block_stop", 3, -52_000, "warning")),
         ("open", "block_stop", 0, -52_000, "note"),  # by design, such as by smaller images
         ("closed", "block_stop", 4, -52_000, "warning"),  # the last one
         ("closed", "block_stop", 3, -20_000, None),
         ("closed", "block_stop", 3, 600_000, "note"),  # it may have waited
-        ("open", "eval_accuracy", 3, -2_500, "warning"),
-        ("closed", "eval_accuracy", 3, -1_000, None),
+        *(("open", "eval_accuracy", 3, -2_500, "warning"), ("closed", "eval_accuracy", 3, -1_000, None)),
         ("closed", "eval_accuracy", 3, 60_000, "note"),
     ],
 )
@@ -401,11 +399,8 @@ def test_what_is_no_batch_size_has_no_evaluation_interval(records, write, batch)
 @pytest.mark.parametrize(
     ("value", "errors"),
     [
-        ({"BBOX": 0.377, "SEGM": 0.339}, []),
-        ({"BBOX": 0.377, "SEGM": 0.338}, ["SEGM"]),
-        ({"BBOX": 0.3}, ["BBOX", "SEGM"]),
-        ({"BBOX": None, "SEGM": 0.4}, ["BBOX"]),
-        (0.9, ["BBOX", "SEGM"]),
+        *(({"BBOX": 0.377, "SEGM": 0.339}, []), ({"BBOX": 0.377, "SEGM": 0.338}, ["SEGM"])),
+        *(({"BBOX": 0.3}, ["BBOX", "SEGM"]), ({"BBOX": None, "SEGM": 0.4}, ["BBOX"]), (0.9, ["BBOX", "SEGM"])),
     ],
 )
 def test_every_part_of_a_quality_of_several_numbers_must_reach_its_target(records, write, value, errors):
@@ -431,10 +426,8 @@ def test_irregular_evaluations_of_an_open_run_are_noted_at_their_line(make_recor
 @pytest.mark.parametrize(
     "mutate",
     [
-        shifting(900, "eval_stop"),
-        insert("opt_learning_rate_decay_epochs", 2),
-        insert("lars_opt_learning_rate_decay_steps", 27_000),
-        insert("lars_opt_learning_rate_decay_steps", 37),
+        *(shifting(900, "eval_stop"), insert("opt_learning_rate_decay_epochs", 2)),
+        *(insert("lars_opt_learning_rate_decay_steps", 27_000), insert("lars_opt_learning_rate_decay_steps", 37)),
         insert("opt_learning_rate_training_steps", "many"),
     ],
     ids=["nodes' clocks a second apart", "epochs", "steps", "steps of LARS in epochs", "an unreadable schedule"],

@@ -1,7 +1,6 @@
 """Runs whose checkpoints are evaluated after the clock, as the references of some benchmarks do."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 
@@ -20,9 +19,8 @@ FID = {1: 140.0, 2: 89.0, 3: 70.0}
 def log(tmp_path, *, stopped_minute=2.0, stops_log="end", evaluated=(1, 2, 3)):
     """A Stable Diffusion run of three blocks of one minute, of which the second reaches the target.
 
-    stops_log: progress that block_stop logs, that of its "start" or its "end".
-    """
-    records: list[dict[str, Any]] = []
+    stops_log: progress that block_stop logs, that of its "start" or its "end"."""
+    records = []
 
     def add(key: str, minute: float, value: object = None, **metadata: object) -> None:
         records.append(event(START_MS + round(minute * MINUTE), key, value, lineno=len(records) + 1, **metadata))

@@ -31,9 +31,9 @@ def without(records: list[Record], key: str) -> list[Record]:
 @pytest.mark.parametrize(
     ("name", "benchmark", "optimizer", "key", "value", "message"),
     [
-        ("2.0.0", "resnet", "lars", keys.LARS_EPSILON, 1e-6, "lars_epsilon is 1e-06; ruleset 2.0.0 requires 0.0"),
+        ("2.0.0", "resnet", "lars", "lars_epsilon", 1e-6, "lars_epsilon is 1e-06; ruleset 2.0.0 requires 0.0"),
         (
-            *("2.0.0", "resnet", "lars", keys.LARS_OPT_WEIGHT_DECAY, 0.0003),
+            *("2.0.0", "resnet", "lars", "lars_opt_weight_decay", 0.0003),
             "lars_opt_weight_decay is 0.0003; ruleset 2.0.0 requires 0.0001 times a power of two",
         ),
         (

@@ -42,11 +42,8 @@ def rules(records):
 @pytest.mark.parametrize(
     ("count", "facts", "expected"),
     [
-        (5, {}, []),
-        (4, {}, [("error", "run-count")]),
-        (6, {}, [("error", "run-count")]),
-        (2, {"dataset": "digits"}, [("warning", "run-count")]),
-        (6, {"dataset": "digits"}, []),
+        *((5, {}, []), (4, {}, [("error", "run-count")]), (6, {}, [("error", "run-count")])),
+        *((2, {"dataset": "digits"}, [("warning", "run-count")]), (6, {"dataset": "digits"}, [])),
     ],
 )
 def test_a_submission_has_its_exact_number_of_runs_and_a_demonstration_at_least_a_few(make_set, count, facts, expected):
@@ -339,11 +336,8 @@ def test_the_first_stretch_is_held_to_the_median_pace_of_the_later_ones():
 @pytest.mark.parametrize(
     "stretches, whole",
     [
-        ([(0.0, 1.0), (1.0, 1.0)], 2.0),
-        ([(1.0, 1.0), (0.0, 1.0)], 2.0),
-        ([(1.0, 2.0), (1.0, 1.0)], 0.0),
-        ([(1.0, math.inf), (1.0, 1.0)], 2.0),
-        ([(1.0, math.inf), (1.0, math.inf)], 2.0),
+        *(([(0.0, 1.0), (1.0, 1.0)], 2.0), ([(1.0, 1.0), (0.0, 1.0)], 2.0), ([(1.0, 2.0), (1.0, 1.0)], 0.0)),
+        *(([(1.0, math.inf), (1.0, 1.0)], 2.0), ([(1.0, math.inf), (1.0, math.inf)], 2.0)),
     ],
 )
 def test_what_makes_no_sense_has_no_share(stretches, whole):

@@ -15,9 +15,9 @@ from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS
 from mlevents.package_checker.tree import check_tree
 from mlevents.record import read, result_files
 from mlevents.summary import summarize
-from tests.mlevents.conftest import put
+from tests.mlevents.conftest import Records, put
 
-Records = list[dict[str, Any]]
+Change = Callable[[Path], object]
 
 SYSTEM = "laptop"
 RESULTS = f"results/{SYSTEM}/resnet"
@@ -85,11 +85,10 @@ class Mutation:
     """A damage to a good package, what the strict checks must say, and what MLCommons' package checker does.
 
     `official` is None where it is not run: it has no code that looks at this, or another damage shows the same.
-    "breaks off": it ends in a traceback.
-    """
+    "breaks off": it ends in a traceback."""
 
     name: str
-    change: Callable[[Path], None]
+    change: Change
     rule: str
     level: Literal["error", "warning"]
     official: Literal["pass", "fail", "breaks off"] | None
@@ -100,39 +99,26 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def _writes(place: str, text: str) -> Callable[[Path], None]:
+def _writes(place: str, text: str) -> Change:
     return lambda folder: _write(folder / place, text)
 
 
-def _beside(name: str, text: str) -> Callable[[Path], None]:
+def _beside(name: str, text: str) -> Change:
     """Writes a file beside the results."""
     return _writes(f"{RESULTS}/{name}", text)
 
 
-def _deletes(place: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        path = folder / place
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-    return change
+def _deletes(place: str) -> Change:
+    return lambda folder: (shutil.rmtree if (folder / place).is_dir() else os.unlink)(folder / place)
 
 
-def _renames(place: str, name: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        (folder / place).rename((folder / place).with_name(name))
-
-    return change
+def _renames(place: str, name: str) -> Change:
+    return lambda folder: (folder / place).rename((folder / place).with_name(name))
 
 
-def _describes(**values: Any) -> Callable[[Path], None]:
-    """Sets fields of the system description; None deletes one."""
-
-    def change(folder: Path) -> None:
-        path = folder / DESCRIBED
-        kept = {**json.loads(path.read_text()), **values}
-        path.write_text(json.dumps({key: value for key, value in kept.items() if value is not None}, indent=4))
-
-    return change
+def _describes(**values: Any) -> Change:
+    """Sets fields of the system description."""
+    return lambda folder: (folder / DESCRIBED).write_text(json.dumps(DESCRIPTION | values, indent=4))
 
 
 def edit_logs(folder: Path, change: Callable[[Records], None], only: int | None = None) -> None:
@@ -143,7 +129,7 @@ def edit_logs(folder: Path, change: Callable[[Records], None], only: int | None 
         write_log(path, records)
 
 
-def _logs(key: str, value: Any) -> Callable[[Path], None]:
+def _logs(key: str, value: Any) -> Change:
     return lambda folder: edit_logs(folder, lambda records: put(records, key, value))
 
 
@@ -151,21 +137,17 @@ def _aborts(folder: Path) -> None:
     edit_logs(folder, lambda records: records[-1]["metadata"].update(status="aborted"))
 
 
-def _breaks(number: int) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        for index in range(number):
-            (folder / RESULTS / f"result_{index}.txt").write_text("")
-
-    return change
+def _breaks(number: int) -> Change:
+    return lambda folder: [_result(folder, index).write_text("") for index in range(number)]
 
 
-def _adds_result(folder: Path) -> None:
-    shutil.copy(folder / RESULTS / "result_4.txt", folder / RESULTS / "result_5.txt")
+def _copies(number: int, *others: int) -> Change:
+    """Copies a log over or beside others."""
+    return lambda folder: [shutil.copy(_result(folder, number), _result(folder, other)) for other in others]
 
 
-def _copies_log(folder: Path) -> None:
-    for number in range(1, 5):
-        shutil.copy(folder / RESULTS / "result_0.txt", folder / RESULTS / f"result_{number}.txt")
+def _result(folder: Path, number: int) -> Path:
+    return folder / RESULTS / f"result_{number}.txt"
 
 
 def _adds_system(folder: Path) -> None:
@@ -182,36 +164,18 @@ def _adds_edited_copy(folder: Path) -> None:
         path.write_text(text.replace('"key": "seed", "value": ', '"key": "seed", "value": 1'))
 
 
-def _power(*nodes: tuple[str, ...]) -> Callable[[Path], None]:
+def _power(*nodes: tuple[str, ...]) -> Change:
     """A power folder for each result, with these files; () leaves a result without one."""
-
-    def change(folder: Path) -> None:
-        for number, names in enumerate(nodes):
-            for name in names:
-                _write(folder / RESULTS / f"power/result_{number}/{name}", "")
-
-    return change
+    files = [f"{RESULTS}/power/result_{number}/{name}" for number, names in enumerate(nodes) for name in names]
+    return lambda folder: [_write(folder / file, "") for file in files]
 
 
-def _links(place: str, target: str) -> Callable[[Path], None]:
+def _links(place: str, target: str) -> Change:
     return lambda folder: os.symlink(target, folder / place)
 
 
-def _pipe(folder: Path) -> None:
-    os.mkfifo(folder / RESULTS / "pipe")
-
-
-def _large(folder: Path) -> None:
-    with open(folder / IMPLEMENTATIONS / "torch/weights.bin", "wb") as file:
-        file.truncate(51 << 20)
-
-
-def _packed_then(change: Callable[[Path], None]) -> Callable[[Path], None]:
-    def both(folder: Path) -> None:
-        write_manifest(folder)
-        change(folder)
-
-    return both
+def _packed_then(change: Change) -> Change:
+    return lambda folder: (write_manifest(folder), change(folder))
 
 
 def _edits_log(folder: Path) -> None:
@@ -224,11 +188,11 @@ _ONE = ("node_0.txt",)
 MUTATIONS = (
     # compliance.md, 2.4, "Package level", row by row.
     Mutation("four results", _deletes(f"{RESULTS}/result_4.txt"), "run-count", "error", "fail"),
-    Mutation("six results", _adds_result, "run-count", "error", "fail"),
+    Mutation("six results", _copies(4, 5), "run-count", "error", "fail"),
     Mutation("one empty log", _breaks(1), "result-no-log", "error", None),
     Mutation("two empty logs", _breaks(2), "runs-failed", "error", "fail"),
     Mutation("every run aborted", _aborts, "runs-failed", "error", "pass"),
-    Mutation("one log five times", _copies_log, "copied-log", "error", "pass"),
+    Mutation("one log five times", _copies(0, 1, 2, 3, 4), "copied-log", "error", "pass"),
     Mutation("benchmark folder resnet50", _renames(RESULTS, "resnet50"), "benchmark-folder", "error", None),
     Mutation("no benchmarks/", _deletes("benchmarks"), "source-missing", "error", None),
     Mutation("description closed, logs open", _describes(division="closed"), "division-agrees", "error", "fail"),
@@ -274,4 +238,4 @@ def mutated(good: Path, to: Path, mutation: Mutation) -> Path:
 
 def description(**values: Any) -> dict[str, Any]:
     """A good system description with `values` in it."""
-    return {**copy.deepcopy(DESCRIPTION), **values}
+    return copy.deepcopy(DESCRIPTION) | values

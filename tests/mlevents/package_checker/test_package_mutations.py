@@ -11,13 +11,13 @@ from mlevents.package_checker.files import list_folder
 from mlevents.package_checker.result_folders import sets_in
 from mlevents.package_checker.tree import check_tree
 from mlevents.record import read, result_files
-from mlevents.summary import RunSummary, summarize
+from mlevents.summary import summarize
 from tests.mlevents.package_checker.package_mutations import MUTATIONS, Mutation, mutated, write_manifest
 
 
 def strict(folder: Path) -> list[Finding]:
     """All findings about a submission but those of single logs."""
-    summaries: dict[Path, RunSummary] = {path: summarize(read(path)) for path in result_files(folder)}
+    summaries = {path: summarize(read(path)) for path in result_files(folder)}
     findings = check_tree(folder, summaries, "2.0.0")
     for result_set in sets_in(list_folder(folder)):
         findings += check_set([summaries[file] for file in result_set.files if file in summaries], "2.0.0")

@@ -121,14 +121,9 @@ def test_a_log_that_names_another_system_of_the_submission_is_an_error(package):
 @pytest.mark.parametrize(
     ("logged", "described", "agree"),
     [
-        ("onprem", "onprem", True),
-        ("onprem", "Available on-premise", True),
-        ("cloud", "Available cloud", True),
-        ("cloud", "available", True),
-        ("research", "Research, Development, or Internal (RDI)", True),
-        ("onprem", "Available cloud", False),
-        ("onprem", "Preview", False),
-        ("research", "onprem", False),
+        *(("onprem", "onprem", True), ("onprem", "Available on-premise", True), ("cloud", "Available cloud", True)),
+        *(("cloud", "available", True), ("research", "Research, Development, or Internal (RDI)", True)),
+        *(("onprem", "Available cloud", False), ("onprem", "Preview", False), ("research", "onprem", False)),
     ],
 )
 def test_the_two_vocabularies_of_status_are_compared_by_meaning(package, logged, described, agree):

@@ -44,7 +44,7 @@ def chain(ruleset: str, benchmark: str, division: str, optimizer: str | None = N
     """Every entry for each key, in the order in which the rule files are read: the last one's checks count."""
     files = ["common", f"{division}_common", f"{division}_{benchmark}"]
     files += [f"{division}_{benchmark}_{optimizer}"] if optimizer else []
-    values: dict[str, list[Entry]] = {}
+    values = {}
     for file in files:
         # A declared defect: open GPT-3 has a rule file from 4.0.0 on only.
         missing = file == "open_gpt3" and not (CHECKER / f"training_{ruleset}" / f"{file}.yaml").exists()

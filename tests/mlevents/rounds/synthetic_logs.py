@@ -68,7 +68,7 @@ def log_of(name: str, benchmark: str, division: str, optimizer: str | None = Non
     rules = ruleset(name)
     own = rules.benchmarks[benchmark]
     required = {rule.key: rule for rule in rules.keys_of(benchmark, division, optimizer)}
-    records: list[Record] = []
+    records = []
     clock = START_MS
 
     def add(key: str, value: object = None, **metadata: object) -> None:

@@ -115,8 +115,8 @@ def mutations(records, rule, entries):
 @functools.cache
 def distinct_rules() -> dict[str, list[tuple[Case, RequiredKey, list[dict[str, Any]]]]]:
     """Each rule with its rule file's entries once, by the newest round that has it, whose logs are the shortest."""
-    seen: set[str] = set()
-    rules: dict[str, list[tuple[Case, RequiredKey, list[dict[str, Any]]]]] = {}
+    seen = set()
+    rules = {}
     for name in reversed(MLPERF_RULESETS):
         for case in reversed(cases_of(name)):
             entries = rule_files.chain(*case)
@@ -162,7 +162,7 @@ FACTORS = (0.25, 0.4999, 0.5, 0.5001, 1 / 3, 0.9, 1 - 1e-6, 1, 1 + 1e-6, 1.0001,
 
 def state(name: str, benchmark: str, batch: int) -> dict[str, Any]:
     """What the rule file's expressions see after global_batch_size and the warm-up steps were read."""
-    scope: dict[str, Any] = {"math": math, "is_integer": lambda v: abs(round(v) - v) < 0.00001, "s": {}}
+    scope = {"math": math, "is_integer": lambda v: abs(round(v) - v) < 0.00001, "s": {}}
     for entry in rule_files.parsed((rule_files.CHECKER / f"training_{name}/closed_{benchmark}.yaml").read_text()):
         if "BEGIN" in entry:
             exec(entry["BEGIN"]["CODE"].strip(), scope)

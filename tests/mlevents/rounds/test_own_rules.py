@@ -11,7 +11,6 @@ from mlevents.checks.log_check import CheckReport, check
 from mlevents.checks.result_set import check_set
 from mlevents.rounds.own_rules import BEYOND_MLPERF, as_recorded, benchmark_rules, parse
 from mlevents.run_status import failure, rules_of
-from mlevents.summary import RunSummary
 
 WINE = benchmark_rules("wine", dataset="wine", metric="accuracy", target=0.75, runs=2)
 Write = Callable[..., Path]
@@ -87,8 +86,8 @@ def test_a_name_that_is_taken_or_no_folder_is_refused(name):
 
 
 def test_runs_of_different_rules_are_no_set(report):
-    def of(name: str, seed: int, **change: Any) -> RunSummary:
-        run: RunSummary = report(rules=as_recorded(WINE) | change, name=name, seed=seed).summary
+    def of(name, seed, **change):
+        run = report(rules=as_recorded(WINE) | change, name=name, seed=seed).summary
         return run
 
     one, other = of("result_0.txt", 1), of("result_1.txt", 2)

@@ -41,14 +41,10 @@ from mlevents.run_status import failure, rules_of
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 
-ID_LENGTH: Final = 12
-"""Hexadecimal digits of a card's permanent name."""
-FILES_A_PROCESS: Final = 100
-"""Logs that pay for the start of a process."""
+ID_LENGTH: Final = 12  # hexadecimal digits of a card's permanent name
+FILES_A_PROCESS: Final = 100  # logs that pay for the start of a process
 SAMPLES_OF: Final = {EPOCHS: keys.TRAIN_SAMPLES, STEPS: keys.GLOBAL_BATCH_SIZE}
-CITED: Final = frozenset(
-    {keys.RUN_START, keys.RUN_STOP, keys.SEED, keys.EVAL_ACCURACY, keys.METHOD, *SAMPLES_OF.values()}
-)
+CITED: Final = {keys.RUN_START, keys.RUN_STOP, keys.SEED, keys.EVAL_ACCURACY, keys.METHOD, *SAMPLES_OF.values()}
 """Keys of the events that values are computed from."""
 NO_ACCELERATOR: Final = ("", "n/a", "none", "-")
 
@@ -160,12 +156,7 @@ def _set(
     system, accelerators, hardware = _hardware(description)
     parts = score.parts
     content = "".join(sorted(run.sha256 for run in members))
-    texts = {
-        "submitter": score.submitter,
-        "system": score.system,
-        "benchmark": score.benchmark,
-        "division": score.division,
-        "dataset": score.dataset,
+    texts = {name: getattr(score, name) for name in ("submitter", "system", "benchmark", "division", "dataset")} | {
         "config": score.label or score.config_name,
         "hardware": hardware,
         "metric": rules.metric if rules else "quality",

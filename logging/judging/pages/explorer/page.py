@@ -15,8 +15,7 @@ from judging.ground.result_files import json_text
 from judging.pages.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
 from mlevents.terminal_escape import printable
 
-PARTS: Final = ("selection", "plots", "cards", "page")
-"""Files of the page's script, in order."""
+PARTS: Final = ("selection", "plots", "cards", "page")  # files of the page's script, in order
 
 
 class ExplorerError(TimedrunError):
@@ -27,11 +26,7 @@ def as_page(sets: Sequence[dict[str, Any]], title: str, sweeps: Sequence[dict[st
     """Return the page of `sets`, as `explored_sets` returns them, and of the answers of `sweeps`, as `questions` does.
 
     Texts of logs are data of the script, which writes them as text only. The page's policy allows these two scripts, by
-    their hashes, and no connection.
-
-    Raises:
-        ExplorerError: vl-convert-python, which has Vega, is missing.
-    """
+    their hashes, and no connection. Raises ExplorerError if vl-convert-python is missing, which has Vega."""
     try:
         import vl_convert
     except ImportError:
@@ -42,13 +37,7 @@ def as_page(sets: Sequence[dict[str, Any]], title: str, sweeps: Sequence[dict[st
     scripts = {"library": vega, "code": code}
     scripts = {name: text.replace("</script", "<\\/script") for name, text in scripts.items()}
     hashes = (f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts.values())
-    values = {
-        "notice": NOTICE,
-        "unverified": UNVERIFIED,
-        "demonstration": DEMONSTRATION,
-        "sets": sets,
-        "sweeps": sweeps,
-    }
+    said = {"notice": NOTICE, "unverified": UNVERIFIED, "demonstration": DEMONSTRATION}
     texts = scripts | {
         "scripts": " ".join(hashes),
         "style": (folder / "page.css").read_text("utf-8"),
@@ -56,7 +45,7 @@ def as_page(sets: Sequence[dict[str, Any]], title: str, sweeps: Sequence[dict[st
         "notice": escape(NOTICE),
         "vega": vl_convert.get_vega_version(),
         # No text of a log can end the element: "<" is written as an escape.
-        "data": json_text(values, separators=(",", ":")).replace("<", "\\u003c"),
+        "data": json_text({**said, "sets": sets, "sweeps": sweeps}, separators=(",", ":")).replace("<", "\\u003c"),
     }
     page = (folder / "page.html").read_text("utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], page)

@@ -14,18 +14,13 @@ from judging.pages.explorer.explored_sets import ID_LENGTH
 from judging.scoring.cost import Cost
 from mlevents.terminal_escape import printable
 
-STEPS: Final = 7
-"""Qualities, and budgets of each kind, between the ends of the baseline's curve."""
+STEPS: Final = 7  # qualities, and budgets of each kind, between the ends of the baseline's curve
 
 
 def questions(name: str, curves: Sequence[Curve], sets: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return the answers of a sweep, whose first curve is the baseline, as JSON values; the first one is at the
-    baseline's quality at its own length. None if there is nothing to compare.
-
-    Args:
-        name: the sweep's folder, as shown.
-        sets: those of the page, which have the runs' cards and the prices of their systems.
-    """
+    baseline's quality at its own length. None if there is nothing to compare. `name`: the sweep's folder, as shown.
+    `sets`: those of the page, which have the runs' cards and the prices of their systems."""
     set_of = {run["id"]: each for each in sets for run in each["runs"]}
     cards = [{run.sha256[:ID_LENGTH]: run for run in runs_of([curve])} for curve in curves]
     shown = [[set_of[card] for card in of if card in set_of] for of in cards]
@@ -52,9 +47,8 @@ def _asked(curves: Sequence[Curve]) -> list[float | Budget]:
     asked: list[float | Budget] = [own_quality(curves)]
     asked += dict.fromkeys(float(f"{quality:.3g}") for quality in steps if low < float(f"{quality:.3g}") < high)
     for unit in ("s", "usd", "J"):
-        ends = (
-            [amount for amount, _ in base.mean_points(sign, joules=unit == "J")] if unit != "J" or base.joules else []
-        )
+        known = unit != "J" or base.joules
+        ends = [amount for amount, _ in base.mean_points(sign, joules=unit == "J")] if known else []
         each = {"s": 60.0, "usd": (base.hourly.usd or 0) / 60 if base.hourly else 0.0, "J": 1.0}[unit]
         if each and len(ends) > 1:
             ratio = ends[-1] / ends[0]

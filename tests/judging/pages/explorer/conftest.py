@@ -3,7 +3,6 @@
 import json
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ HOSTILE = '</script><img src=x onerror="document.title=1">\u202e{{data}}'
 def results(tmp_path: Path, write_run: WriteRun) -> Path:
     """`results/baseline` and `results/fast` on digits, and a package whose submitter has a hostile name."""
     folder = tmp_path / "results"
-    small: dict[str, Any] = {keys.DATASET: "digits", keys.QUALITY_TARGET: 0.75, keys.TRAIN_SAMPLES: 1000}
+    small = {keys.DATASET: "digits", keys.QUALITY_TARGET: 0.75, keys.TRAIN_SAMPLES: 1000}
     for number in range(3):
         write_run(folder / "baseline", number, minutes=10.0 + number, **small | {keys.CONFIG_NAME: "digits_baseline"})
         fast = {keys.CONFIG_NAME: "digits_methods", "qualities": (0.5, 0.8), keys.SEED: number + 11}
@@ -48,7 +47,7 @@ def swept_page(tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPa
             side = f"{config}_x{ratio:g}"
             budgets[side] = Budget(curve=config, ratio=ratio)
             for seed in range(3):
-                small: dict[str, Any] = {keys.DATASET: "digits", keys.CONFIG_NAME: side, keys.SEED: seed}
+                small = {keys.DATASET: "digits", keys.CONFIG_NAME: side, keys.SEED: seed}
                 small |= {"qualities": (quality + seed / 1000,), keys.QUALITY_TARGET: 0.65}
                 log = write_run(sweep / side, seed, minutes=factor * minutes * (1 + seed / 100), **small)
                 log_loads(log, {"cpu_joules": 100 * factor * minutes})

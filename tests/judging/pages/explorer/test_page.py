@@ -50,14 +50,14 @@ class Chromium:
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Send a command and return its result."""
         self._number += 1
-        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        message = {"id": self._number, "method": method, "params": parameters}
         if self._session and not method.startswith(("Target", "Browser")):
             message["sessionId"] = self._session
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while (answer := self._receive()).get("id") != self._number:
             self._note(answer)
         assert "error" not in answer, answer
-        result: dict[str, Any] = answer["result"]
+        result = answer["result"]
         return result
 
     def _receive(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Chromium:
             assert read, "chromium has ended"
             self._buffer += read
         message, _, self._buffer = self._buffer.partition(b"\0")
-        answer: dict[str, Any] = json.loads(message)
+        answer = json.loads(message)
         return answer
 
     def _note(self, event: Mapping[str, Any]) -> None:
