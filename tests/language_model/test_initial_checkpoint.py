@@ -3,7 +3,10 @@
 import hashlib
 import importlib.util
 import math
+import runpy
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,12 +16,12 @@ import torch
 from torch import Tensor
 
 from judging.ground.errors import DataError
+from language_model import initial_checkpoint
 from language_model.model import build_reference, import_transformers
 from language_model.settings import BertArchitecture
-from language_model.tensorflow_checkpoint import initial_checkpoint
 from language_model.weights import shapes
-from tests.language_model.tensorflow_checkpoint import bundle_writer as writer
 
+numpy_files = pytest.importorskip("safetensors.numpy", reason="needs timedrun[language]")
 safetensors = pytest.importorskip("safetensors.torch", reason="needs timedrun[language]")
 if importlib.util.find_spec("transformers") is None:
     pytest.skip("needs timedrun[language]: transformers", allow_module_level=True)
@@ -44,6 +47,9 @@ SINGLE = {
     "cls/seq_relationship/output_bias": "cls.seq_relationship.bias",
 }
 Arrays = dict[str, npt.NDArray[Any]]
+CONVERSION = (
+    r"scripts/convert_bert_checkpoint\.py \S+/model\.ckpt-28252 \S+/model\.safetensors .*The initial checkpoint"
+)
 
 
 def in_mlperfs_names(state: dict[str, Tensor]) -> Arrays:
@@ -55,8 +61,8 @@ def in_mlperfs_names(state: dict[str, Tensor]) -> Arrays:
         arrays[ours + ("/gamma" if norm else "/kernel")] = weight if norm else np.ascontiguousarray(weight.T)
         arrays[ours + ("/beta" if norm else "/bias")] = bias
     slots = {f"{name}/{slot}": array + 1 for name, array in arrays.items() for slot in ("LAMB", "LAMB_1")}
-    powers = {"beta1_power": np.float32(0.5).reshape(()), "beta2_power": np.float32(0.5).reshape(())}
-    return {**arrays, **slots, **powers, "global_step": np.array(28252)}
+    power = np.array(0.5, np.float32)
+    return {**arrays, **slots, "beta1_power": power, "beta2_power": power, "global_step": np.array(28252)}
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +84,23 @@ def arrays(original: Any) -> Arrays:
 
 
 @pytest.fixture
-def prefix(tmp_path: Path, arrays: Arrays) -> Path:
-    writer.write_bundle(tmp_path / "model.ckpt-28252", arrays, block_entries=40, restart_interval=16)
-    return tmp_path / "model.ckpt-28252"
+def folder(tmp_path: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the conversion's script writes of a TensorFlow checkpoint, here of a stand-in for TensorFlow's reader."""
+    reader = SimpleNamespace(get_variable_to_shape_map=lambda: arrays, get_tensor=arrays.get)
+    train = SimpleNamespace(load_checkpoint=lambda prefix: reader)
+    (tmp_path / "model.ckpt-28252.index").write_bytes(b"an index")
+    out = tmp_path / "converted" / "model.safetensors"
+    out.parent.mkdir()
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(train=train))
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path / "model.ckpt-28252"), str(out)])
+    runpy.run_path(str(Path(__file__).parents[2] / "scripts/convert_bert_checkpoint.py"))
+    return out.parent
 
 
-def test_a_checkpoint_in_mlperfs_names_gives_transformers_bert_the_same_logits(prefix, original):
-    weights = initial_checkpoint.read_mlperf_checkpoint(prefix, TINY)
+def test_a_checkpoint_in_mlperfs_names_gives_transformers_bert_the_same_logits(folder, original):
+    weights = initial_checkpoint.load_initial_checkpoint(folder, TINY)
     assert list(weights) == list(shapes(TINY))
+    assert {(tensor.dtype, tensor.is_contiguous()) for tensor in weights.values()} == {(torch.float32, True)}
     model = import_transformers().BertForMaskedLM(original.config).eval()
     tied = {
         "cls.predictions.decoder.weight": weights["bert.embeddings.word_embeddings.weight"],
@@ -99,68 +114,60 @@ def test_a_checkpoint_in_mlperfs_names_gives_transformers_bert_the_same_logits(p
         assert torch.equal(model(input_ids=tokens, token_type_ids=segments).logits, expected)
 
 
-def test_weights_are_contiguous_float32_copies_that_outlive_the_files(prefix):
-    weights = initial_checkpoint.read_mlperf_checkpoint(prefix, TINY)
-    before = initial_checkpoint.weights_sha256(weights)
-    data = prefix.with_name(prefix.name + ".data-00000-of-00001")
-    data.write_bytes(bytes(data.stat().st_size))
-    assert initial_checkpoint.weights_sha256(weights) == before
-    for tensor in weights.values():
-        assert (tensor.dtype, tensor.is_contiguous()) == (torch.float32, True)
-        tensor.zero_()
-
-
-def test_everything_that_does_not_fit_is_named_in_one_error_before_any_is_read(tmp_path, arrays):
+def test_everything_in_mlperfs_names_that_does_not_fit_is_named_in_one_error(tmp_path, arrays):
     key = "bert/encoder/layer_3/attention/self/key"
     broken = {
         **{name: array for name, array in arrays.items() if name != key + "/bias"},
         "bert/embeddings/word_embeddings": arrays["bert/embeddings/word_embeddings"][:-1],
-        "bert/encoder/layer_0/intermediate/dense/kernel": arrays["bert/encoder/layer_0/intermediate/dense/kernel"].T,
-        key + "/kernel": arrays[key + "/kernel"].astype(np.float64),
+        "bert/encoder/layer_0/intermediate/dense/kernel": arrays["bert/encoder/layer_0/output/dense/kernel"],
+        "bert/encoder/layer_1/output/dense/kernel": np.zeros((1, 12, 8), np.float32),
         "bert/encoder/layer_12/output/dense/bias": arrays["bert/encoder/layer_3/output/dense/bias"],
     }
-    writer.write_bundle(tmp_path / "model", broken)
-    data = tmp_path / "model.data-00000-of-00001"
-    data.write_bytes(bytes(data.stat().st_size))  # any reading would fail on the checksum
+    numpy_files.save_file(broken, tmp_path / "model.safetensors")
     with pytest.raises(DataError) as caught:
-        initial_checkpoint.read_mlperf_checkpoint(tmp_path / "model", TINY)
+        initial_checkpoint.load_initial_checkpoint(tmp_path, TINY)
     message = str(caught.value)
     for expected in (
-        "nothing was read",
-        f"missing: {key}/bias",
-        "unexpected: bert/encoder/layer_12/output/dense/bias",
-        "bert/embeddings/word_embeddings has shape [22, 8], not [23, 8]",
-        "bert/encoder/layer_0/intermediate/dense/kernel has shape [12, 8], not [8, 12]",
-        f"{key}/kernel has TensorFlow's type 2, not 1 (float32)",
+        f"{tmp_path}/model.safetensors: the checkpoint does not fit",
+        "missing: bert.encoder.layer.3.attention.self.key.bias;",
+        "unexpected: bert/encoder/layer_12/output/dense/bias;",
+        "bert.embeddings.word_embeddings.weight has shape [22, 8], not [23, 8]",
+        "bert.encoder.layer.0.intermediate.dense.weight has shape [8, 12], not [12, 8]",
+        "bert.encoder.layer.1.output.dense.weight has shape [1, 12, 8], not [8, 12]",
+        "kernels are transposed",
     ):
         assert expected in message
     assert "LAMB" not in message and "pooler" not in message and "seq_relationship" not in message
 
 
-def test_tensorflows_files_and_safetensors_give_the_same_weights_and_mlperfs_are_known(
-    prefix, original, tmp_path, monkeypatch
-):
-    index = prefix.with_name(prefix.name + ".index")
-    (tmp_path / "hf").mkdir()
-    file = tmp_path / "hf" / "model.safetensors"
-    safetensors.save_file({name: tensor.clone() for name, tensor in original.state_dict().items()}, file)
-    monkeypatch.setattr(initial_checkpoint, "MLPERF_INDEX_MD5", hashlib.md5(index.read_bytes()).hexdigest())
+def test_a_converted_file_and_transformers_give_the_same_weights_and_mlperfs_is_known(folder, original, monkeypatch):
+    (hugging_face := folder / "hf").mkdir()
+    state = {name: tensor.clone() for name, tensor in original.state_dict().items()}
+    safetensors.save_file(state, hugging_face / "model.safetensors")
+    monkeypatch.setattr(initial_checkpoint, "MLPERF_INDEX_MD5", hashlib.md5(b"an index").hexdigest())
     described = []
-    for folder, found in ((tmp_path, index), (tmp_path / "hf", file)):
-        assert initial_checkpoint.find(folder) == found
-        described.append(initial_checkpoint.describe(folder, initial_checkpoint.load_initial_checkpoint(folder, TINY)))
+    for path in (folder, hugging_face):
+        described.append(initial_checkpoint.describe(path, initial_checkpoint.load_initial_checkpoint(path, TINY)))
     kinds = [(facts.pop("checkpoint"), facts.pop("checkpoint_is_mlperfs")) for facts in described]
     assert kinds == [("tensorflow", True), ("safetensors", False)]
     assert described[0] == described[1]  # the digest of the weights, too
     assert described[0]["checkpoint_parameters"] == sum(math.prod(shape) for shape in shapes(TINY).values())
 
 
-def test_where_there_is_no_checkpoint_or_several_it_is_said_what_was_found(prefix, tmp_path):
-    with pytest.raises(DataError, match=r"PREFIX\.index .* or one \.safetensors file; it holds neither"):
-        initial_checkpoint.find(tmp_path / "empty")
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(DataError, match=r"it holds model\.ckpt-28252\.index, model\.safetensors"):
-        initial_checkpoint.find(tmp_path)
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ([], r"it holds none\. Put one there: MLPerf's .*language_model/README\.md"),
+        (["a.safetensors", "b.safetensors"], r"it holds a\.safetensors, b\.safetensors"),
+        (["model.ckpt-28252.index", "model.ckpt-28252.data-00000-of-00001"], CONVERSION),
+        (["model.ckpt-28252.data-00000-of-00001"], CONVERSION),
+    ],
+)
+def test_where_there_is_no_checkpoint_or_several_it_is_said_what_was_found_and_what_to_do(tmp_path, files, words):
+    for name in files:
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match=words):
+        initial_checkpoint.load_initial_checkpoint(tmp_path, TINY)
 
 
 def _without_duplicates(state: dict[str, Tensor]) -> None:
@@ -201,9 +208,9 @@ def test_safetensors_that_do_not_fit_are_refused_by_file_and_tensor(tmp_path, or
         initial_checkpoint.load_initial_checkpoint(tmp_path, TINY)
 
 
-def test_the_weights_digest_depends_on_names_shapes_and_every_bit_but_not_on_order(prefix):
+def test_the_weights_digest_depends_on_names_shapes_and_every_bit_but_not_on_order(folder):
     digest = initial_checkpoint.weights_sha256
-    weights = initial_checkpoint.load_initial_checkpoint(prefix.parent, TINY)
+    weights = initial_checkpoint.load_initial_checkpoint(folder, TINY)
     assert digest(dict(reversed(weights.items()))) == digest(weights)
     bias = weights.pop("cls.predictions.bias")
     nudged = torch.cat((bias[:-1], torch.nextafter(bias[-1:], torch.tensor(math.inf))))
@@ -217,14 +224,3 @@ def test_the_self_check_passes_near_mlperfs_initial_accuracy_and_nowhere_else():
     for accuracy in (0.3515, 0.3302, 0.0, 0.72, math.nan):
         with pytest.raises(DataError, match="0.34085"):
             initial_checkpoint.self_check(accuracy)
-
-
-def test_weights_of_tensorflows_own_file_come_under_transformers_names_kernels_transposed_and_slots_left_out():
-    folder = Path(__file__).parent / "tensorflow_2_21"
-    shape = BertArchitecture(layers=1, hidden=8, heads=2, intermediate=12, vocabulary=11, positions=6)
-    weights = initial_checkpoint.load_initial_checkpoint(folder, shape)
-    kernel = "bert.encoder.layer.0.intermediate.dense.weight"
-    stored = torch.arange(8 * 12).float().view(8, 12) / 8 + len(initial_checkpoint.mlperf_name(kernel))
-    assert torch.equal(weights[kernel], stored.T)
-    assert len(weights) == 26
-    assert not initial_checkpoint.describe(folder, weights)["checkpoint_is_mlperfs"]
