@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from judging.ground.atomic_file import write_file
 from judging.ground.errors import DataError
 from language_model.text import store as text_store
-from language_model.text.store import PartContent, write_split
-from language_model.text.vocabulary import SpecialIds
+from language_model.text.store import PartContent
+from language_model.text.synthetic_store import write_parts
 
 
 def drawn(count: int, vocabulary: int, split: str) -> PartContent:
@@ -29,23 +28,11 @@ def drawn(count: int, vocabulary: int, split: str) -> PartContent:
 def write_store(folder: Path, vocabulary: int = 9000) -> dict[str, PartContent]:
     """Write 40 training and 30 evaluation sequences in two parts each, and return them."""
     contents = {split: drawn(count, vocabulary, split) for split, count in (("train", 40), ("evaluation", 30))}
-    files, facts = {"vocab.txt": write_file(folder / "vocab.txt", b"words\n")}, {}
-    for split, content in contents.items():
-        every = np.arange(len(content.index))
-        written, facts[split] = write_split(folder, split, map(content.select, np.array_split(every, 2)), every)
-        files |= written
-    manifest = text_store.Manifest(
-        version=1,
-        vocabulary_size=vocabulary,
-        vocabulary_sha256="0",
-        special=SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4),
-        seed=1,
-        settings={"max_length": 64},
-        input_sha256="0",
-        splits=facts,
-        files=files,
-    )
-    manifest.write(folder)
+    halves = {
+        split: [content.select(half) for half in np.array_split(np.arange(len(content.index)), 2)]
+        for split, content in contents.items()
+    }
+    manifest = write_parts(folder, halves, longest=64, vocabulary=vocabulary)
     assert text_store.verify(folder) == text_store.read_manifest(folder) == manifest
     return contents
 
@@ -86,7 +73,7 @@ def edited(**changes: object) -> Callable[[bytes], bytes]:
     [
         ("train/tokens.bin", lambda content: content[:-1], r"train/tokens\.bin: truncated"),
         ("train/tokens.bin", lambda content: content + b"\0", r"train/tokens\.bin: too long"),
-        ("vocab.txt", None, r"vocab\.txt: missing"),
+        ("train/tokens.bin", None, r"train/tokens\.bin: missing"),
         ("manifest.json", None, "contains no prepared text"),
         ("manifest.json", edited(version=2), "version 2 is not supported, only 1; .*run prepare again"),
         ("manifest.json", edited(splits=None), "damaged or edited"),
