@@ -51,19 +51,12 @@ def test_the_store_holds_the_text_and_its_facts(tmp_path, inputs):
         everything = store.read(np.arange(len(store)))
         assert len(everything.tokens) == found[f"{split}_tokens"]
         assert store.lengths.max() <= 64
-        starts = np.cumsum(everything.lengths) - everything.lengths
         tokens = everything.tokens.copy()
         if isinstance(everything, text_store.MaskedSequences):
             assert len(everything.masked) == found["evaluation_masked_tokens"]
-            assert (np.diff(everything.masked) > 0).all()
             tokens[everything.masked] = everything.labels
-        else:
-            assert words.special.mask not in tokens
-        assert (tokens[starts] == words.special.cls).all()
-        assert (tokens[starts + everything.first - 1] == words.special.sep).all()
-        assert (tokens[starts + everything.lengths - 1] == words.special.sep).all()
         assert (tokens == words.special.sep).sum() == 2 * len(store)
-        assert words.special.unk not in tokens
+        assert not {words.special.unk, words.special.mask} & set(tokens)
 
 
 @pytest.mark.processes
