@@ -79,6 +79,10 @@ def without_duplicates(state: State) -> State:
     return {name: tensor for name, tensor in state.items() if name not in ALIASES}
 
 
+def by_the_decoder(state: State) -> State:
+    return {name: tensor for name, tensor in state.items() if name not in ALIASES.values()}
+
+
 def in_names_of_2018(state: State) -> State:
     return {name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): state[name] for name in state}
 
@@ -87,7 +91,7 @@ def save(state: State, folder: Path) -> None:
     safetensors.save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors")
 
 
-@pytest.mark.parametrize("form", [in_mlperfs_names, as_it_is, without_duplicates, in_names_of_2018])
+@pytest.mark.parametrize("form", [in_mlperfs_names, as_it_is, without_duplicates, by_the_decoder, in_names_of_2018])
 def test_every_form_of_a_checkpoint_gives_transformers_weights(tmp_path, original, form):
     save(form(original), tmp_path)
     weights = load_initial_checkpoint(tmp_path, TINY)
