@@ -1,7 +1,6 @@
 """Store of random tokens with the length distribution of MLPerf BERT's training set, for measurements only."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,20 +48,11 @@ def write_synthetic_store(
 ) -> Manifest:
     """Write `count` training sequences of at most `longest` tokens, and those of an evaluation, into the new `folder`.
     Tokens take 2 bytes each."""
-    counts: dict[Split, int] = {"train": count, "evaluation": evaluation}
-    parts = {split: [_part(split, counts[split], longest, vocabulary)] for split in SPLITS}
-    return write_parts(folder, parts, longest=longest, vocabulary=vocabulary)
-
-
-def write_parts(
-    folder: Path, parts: Mapping[Split, Sequence[PartContent]], *, longest: int, vocabulary: int
-) -> Manifest:
-    """Write all sequences of `parts`, which come from no text, into the new `folder`."""
     files: dict[str, StoredFile] = {}
     facts: dict[Split, SplitFacts] = {}
     for split in SPLITS:
-        every = np.arange(sum(len(part.index) for part in parts[split]))
-        written, facts[split] = write_split(folder, split, parts[split], every)
+        part = _part(split, count if split == "train" else evaluation, longest, vocabulary)
+        written, facts[split] = write_split(folder, split, [part], np.arange(len(part.index)))
         files |= written
     manifest = Manifest(
         version=VERSION,
