@@ -25,10 +25,6 @@ from tests.one_rank import recorded_losses, trained
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.training.schedule import StepSchedule
 
-TINY = BertArchitecture(layers=3, hidden=32, heads=4, intermediate=64, vocabulary=97, positions=24)
-
-BatchMaker = Callable[..., MaskedBatch]
-
 
 @pytest.fixture(scope="session")
 def transformers() -> ModuleType:
@@ -42,7 +38,7 @@ def transformers() -> ModuleType:
 @pytest.fixture
 def tiny() -> BertArchitecture:
     """Three layers, 32 wide."""
-    return TINY
+    return BertArchitecture(layers=3, hidden=32, heads=4, intermediate=64, vocabulary=97, positions=24)
 
 
 @pytest.fixture
@@ -58,7 +54,7 @@ def lively() -> Callable[[BertArchitecture], dict[str, Tensor]]:
 
 
 @pytest.fixture
-def make_batch() -> BatchMaker:
+def make_batch() -> Callable[..., MaskedBatch]:
     """Return a function for batches of the same random sequences, padded or not, then `filler` rows."""
 
     def make(architecture, lengths, *, padded, filler=0, seed=0):
