@@ -11,8 +11,8 @@ from language_model.attention import choose
 from language_model.configs import PLACES, BertRunConfig
 from language_model.datasets import CHECKPOINT, TextFacts
 from language_model.encoder import Bert, build_bert
+from language_model.initial_checkpoint import load_initial_checkpoint, weights_sha256
 from language_model.model import ReferenceBert, build_reference
-from language_model.tensorflow_checkpoint.initial_checkpoint import load_initial_checkpoint, weights_sha256
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack, stack
 from timedrun.training.batch_plan import BatchPlan

@@ -63,7 +63,7 @@ class BertRunConfig(RunConfig):
     max_samples: int
     """Maximum length of the run."""
     start: Literal["random", "checkpoint"] = "random"
-    """checkpoint: from `initial_checkpoint/` in the data folder (MLPerf's TensorFlow files, or safetensors)."""
+    """checkpoint: from `initial_checkpoint/` in the data folder (a .safetensors file)."""
     implementation: Literal["transformers", "timedrun"]
     """Implementation of the model; both compute the same BERT."""
     speed: SpeedUps = SpeedUps()

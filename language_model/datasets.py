@@ -10,9 +10,9 @@ from judging.ground.errors import DataError, UsageError
 from judging.ground.result_files import require_data_folder
 from language_model.attention import choose
 from language_model.configs import BertRunConfig
+from language_model.initial_checkpoint import find
 from language_model.model import import_transformers
 from language_model.settings import TextDataConfig
-from language_model.tensorflow_checkpoint.initial_checkpoint import find
 from language_model.text import topics_store
 from language_model.text.store import MANIFEST, read_manifest
 from language_model.text.synthetic_store import write_synthetic_store
@@ -108,8 +108,8 @@ def preflight(config: BertRunConfig, folder: Path | None, ranks: int) -> list[st
         problems.append(f"{known.eval_samples} evaluation samples cannot be divided over {ranks} ranks.")
     if config.start == "checkpoint":
         try:
-            if find(known.store / CHECKPOINT).suffix == ".safetensors":
-                import_safetensors()
+            find(known.store / CHECKPOINT)
+            import_safetensors()
         except (DataError, UsageError) as error:
             problems.append(str(error))
     return problems + config.problems() + unavailable(config)

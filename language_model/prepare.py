@@ -10,7 +10,7 @@ from language_model.batches import open_batches
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig
 from language_model.datasets import CHECKPOINT, resolve
 from language_model.encoder import build_bert
-from language_model.tensorflow_checkpoint.initial_checkpoint import describe, load_initial_checkpoint, self_check
+from language_model.initial_checkpoint import describe, load_initial_checkpoint, self_check
 from language_model.text.corpus import Corpora, Corpus
 from language_model.text.settings import TextSettings, evaluation_predictions
 from language_model.text.store import read_manifest, verify

@@ -112,12 +112,9 @@ def mask(
 
 def _tokenized(documents: Sequence[Document], encoder: Encoder) -> tuple[list[list[array[int]]], list[str]]:
     """Return the non-empty sentences of every document as ids, and the names of documents without any."""
-    split = [document.sentences() for document in documents]
-    encoded = iter(encoder.encode([sentence for sentences in split for sentence in sentences]))
     tokenized, skipped = [], []
-    for document, sentences in zip(documents, split, strict=True):
-        tokens = [ids for _ in sentences if (ids := next(encoded))]
-        if tokens:
+    for document in documents:
+        if tokens := [ids for sentence in document.sentences() if (ids := encoder.encode(sentence))]:
             tokenized.append(tokens)
         else:
             skipped.append(document.name)

@@ -6,12 +6,12 @@ import hashlib
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from judging.ground.errors import DataError
 from judging.ground.file_kind import require_own_kind
@@ -20,7 +20,6 @@ from language_model.dependencies import require
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-Item = TypeVar("Item")
 SPECIAL_WORDS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 CHARACTERS = 1000
 """Maximum characters of a trained vocabulary, most frequent first; words with others become [UNK]."""
@@ -115,7 +114,7 @@ def train_vocabulary(sentences: Callable[[], Iterable[str]], size: int) -> Vocab
     library = require("tokenizers", "text cannot be prepared")
     tokenizer = _uncased(library.models.WordPiece(unk_token=SPECIAL_WORDS["unk"]))
     counts: Counter[str] = Counter()
-    for batch in _batches(sentences(), _BATCH):
+    for batch in _batches(sentences()):
         counts.update(library.normalizers.BertNormalizer().normalize_str(" ".join(batch)))
     ranked = sorted((-count, character) for character, count in counts.items() if not character.isspace())
     characters = sorted(character for _, character in ranked[:CHARACTERS])
@@ -133,7 +132,7 @@ def train_vocabulary(sentences: Callable[[], Iterable[str]], size: int) -> Vocab
         limit_alphabet=len(characters),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_batches(sentences(), _BATCH), trainer)
+    tokenizer.train_from_iterator(_batches(sentences()), trainer)
     ids = tokenizer.get_vocab()
     return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
 
@@ -148,9 +147,9 @@ def _uncased(pieces: object) -> Tokenizer:
     return tokenizer
 
 
-def _batches(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
-    remaining = iter(items)
-    while batch := list(islice(remaining, count)):
+def _batches(sentences: Iterable[str]) -> Iterator[list[str]]:
+    remaining = iter(sentences)
+    while batch := list(islice(remaining, _BATCH)):
         yield batch
 
 
@@ -160,25 +159,13 @@ class Encoder:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._tokenizer = vocabulary.tokenizer()
-        self._word = lru_cache(WORDS_KEPT)(self._encoded_word)
+        self._word = lru_cache(WORDS_KEPT)(self._ids)
 
-    def _encoded_word(self, word: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(word, add_special_tokens=False).ids)
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
-    def encode(self, sentences: Sequence[str]) -> list[array[int]]:
-        """Return the ids of every sentence, type code I."""
-        encoded: list[array[int] | None] = []
-        others: list[int] = []
-        join, plain, pieces = chain.from_iterable, _PLAIN.fullmatch, _PIECE.findall
-        for number, sentence in enumerate(sentences):
-            if (sentence.isascii() and sentence.isprintable()) or plain(sentence):
-                encoded.append(array("I", join(map(self._word, pieces(sentence.lower())))))
-            else:
-                encoded.append(None)
-                others.append(number)
-        for batch in _batches(others, _BATCH):
-            texts = [sentences[place] for place in batch]
-            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-            for place, encoding in zip(batch, encodings, strict=True):
-                encoded[place] = array("I", encoding.ids)
-        return [ids for ids in encoded if ids is not None]
+    def encode(self, sentence: str) -> array[int]:
+        """Return the ids of a sentence, type code I."""
+        if (sentence.isascii() and sentence.isprintable()) or _PLAIN.fullmatch(sentence):
+            return array("I", chain.from_iterable(map(self._word, _PIECE.findall(sentence.lower()))))
+        return array("I", self._ids(sentence))

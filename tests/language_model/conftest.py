@@ -7,7 +7,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -19,16 +18,12 @@ from language_model.model import import_transformers
 from language_model.prepare import prepare_text
 from language_model.settings import BertArchitecture, TextDataConfig
 from language_model.text.settings import TextSettings
-from language_model.text.store import MaskedSequences, read_manifest
+from language_model.text.store import read_manifest
 from language_model.weights import shapes
-from tests.language_model.text_samples import Inputs, plain_text, write_vocabulary
+from tests.language_model.text_samples import Inputs, masked_sequences, plain_text, write_vocabulary
 from tests.one_rank import recorded_losses, trained
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.training.schedule import StepSchedule
-
-TINY = BertArchitecture(layers=3, hidden=32, heads=4, intermediate=64, vocabulary=97, positions=24)
-
-BatchMaker = Callable[..., MaskedBatch]
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +38,7 @@ def transformers() -> ModuleType:
 @pytest.fixture
 def tiny() -> BertArchitecture:
     """Three layers, 32 wide."""
-    return TINY
+    return BertArchitecture(layers=3, hidden=32, heads=4, intermediate=64, vocabulary=97, positions=24)
 
 
 @pytest.fixture
@@ -59,22 +54,13 @@ def lively() -> Callable[[BertArchitecture], dict[str, Tensor]]:
 
 
 @pytest.fixture
-def make_batch() -> BatchMaker:
+def make_batch() -> Callable[..., MaskedBatch]:
     """Return a function for batches of the same random sequences, padded or not, then `filler` rows."""
 
     def make(architecture, lengths, *, padded, filler=0, seed=0):
-        random, sizes = np.random.default_rng(seed), np.array(lengths)
-        counts, starts = np.maximum(1, sizes // 5), np.cumsum(sizes) - sizes
-        places = [np.sort(random.permutation(size)[:count]) for size, count in zip(sizes, counts, strict=True)]
-        sequences = MaskedSequences(
-            tokens=random.integers(architecture.vocabulary, size=sizes.sum()),
-            lengths=sizes,
-            first=sizes // 2 + 1,
-            masked=np.concatenate(places) + np.repeat(starts, counts),
-            labels=random.integers(architecture.vocabulary, size=counts.sum()),
-        )
+        sequences = masked_sequences(lengths, architecture.vocabulary, seed)
         totals = {"global_samples": len(lengths), "global_masked": len(sequences.labels)}
-        multiple = sizes.sum() + filler if filler else 1
+        multiple = sum(lengths) + filler if filler else 1
         return collate(sequences, longest=architecture.positions, padded=padded, row_multiple=multiple, **totals)
 
     return make

@@ -17,12 +17,9 @@ from timedrun import methods
 
 pytestmark = pytest.mark.usefixtures("transformers")
 
-Losses = Callable[[BertRunConfig], list[float]]
-Both = Callable[[methods.Method], list[BertRunConfig]]
-
 
 @pytest.fixture
-def both(tiny_config: BertRunConfig) -> Both:
+def both(tiny_config: BertRunConfig) -> Callable[[methods.Method], list[BertRunConfig]]:
     """Return a function for the tiny config with a method, on either implementation."""
 
     def both(method: methods.Method) -> list[BertRunConfig]:

@@ -1,7 +1,6 @@
 """BERT runs: baseline and methods train the same model, and accuracy counts every masked token once."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -24,9 +23,6 @@ from timedrun.run.blocks import Outcome
 from timedrun.training.precision import Precision
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs timedrun[language]")
-
-
-Losses = Callable[[BertRunConfig], list[float]]
 
 
 @pytest.fixture

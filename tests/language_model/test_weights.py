@@ -9,10 +9,8 @@ from judging.ground.errors import DataError
 from language_model.encoder import Bert
 from language_model.model import ReferenceBert
 from language_model.settings import SpeedUps
-from language_model.weights import ALIASES, WORD, check, initial_weights, load_safetensors, shapes
+from language_model.weights import ALIASES, WORD, initial_weights, load_safetensors, shapes
 from tests.language_model.transformers_names import weights_of
-
-MLM_BIAS = "cls.predictions.bias"
 
 
 def test_names_and_shapes_are_transformers(transformers, tiny):
@@ -22,21 +20,16 @@ def test_names_and_shapes_are_transformers(transformers, tiny):
         assert state[alias].data_ptr() == state[name].data_ptr()
 
 
-@pytest.mark.parametrize("fused_qkv", [False, True])
-@pytest.mark.parametrize("pad_vocabulary", [1, 64])
-def test_conversion_and_back_is_bit_identical(tiny, lively, fused_qkv, pad_vocabulary):
+@pytest.mark.parametrize(("speed_ups", "rows"), [(SpeedUps(), 97), (SpeedUps(fused_qkv=True, pad_vocabulary=64), 128)])
+def test_conversion_and_back_is_bit_identical(tiny, lively, speed_ups, rows):
     weights = lively(tiny)
-    model = Bert(tiny, SpeedUps(fused_qkv=fused_qkv, pad_vocabulary=pad_vocabulary))
+    model = Bert(tiny, speed_ups)
     model.load_weights(weights)
     back = weights_of(model)
     assert list(back) == list(weights)
     assert all(torch.equal(back[name], tensor) for name, tensor in weights.items())
     word = model.embeddings.word.weight
-    assert word.shape[0] == (128 if pad_vocabulary == 64 else 97)
-    assert not word[97:].any()
-    other = Bert(tiny, SpeedUps(fused_qkv=not fused_qkv))
-    other.load_weights(back)
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in weights_of(other).items())
+    assert word.shape[0] == rows and not word[97:].any()
 
 
 def test_initial_weights_have_transformers_distribution(transformers, tiny):
@@ -54,13 +47,6 @@ def test_initial_weights_have_transformers_distribution(transformers, tiny):
                 assert abs(drawn.mean()) < 5 * 0.05 / drawn.numel() ** 0.5, name
     assert not own[WORD][0].any()
     assert not theirs[WORD][0].any()
-
-
-def test_a_decoder_saved_under_its_own_name_only_is_found(tiny, lively):
-    weights = lively(tiny)
-    bias = weights.pop(MLM_BIAS)
-    found = check(weights | {"cls.predictions.decoder.bias": bias}, tiny)
-    assert torch.equal(found[MLM_BIAS], bias)
 
 
 def test_every_misfit_is_named_and_no_weight_is_changed(tiny, lively):

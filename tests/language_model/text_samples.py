@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import numpy as np
+
+from language_model.text.store import MaskedSequences
 from language_model.text.topics_store import documents
 from language_model.text.vocabulary import SPECIAL_WORDS, Vocabulary, train_vocabulary
 
@@ -34,6 +37,20 @@ def write_vocabulary(path: Path, *, without: Sequence[str] = ()) -> Path:
     words += ["the", *NOUNS, *VERBS]
     path.write_text("".join(f"{word}\n" for word in words if word not in without))
     return path
+
+
+def masked_sequences(lengths: Sequence[int], vocabulary: int = 97, seed: int = 0) -> MaskedSequences:
+    """Random sequences with a fifth of their tokens to predict."""
+    random, sizes = np.random.default_rng(seed), np.array(lengths)
+    counts, starts = np.maximum(1, sizes // 5), np.cumsum(sizes) - sizes
+    places = [np.sort(random.permutation(size)[:count]) for size, count in zip(sizes, counts, strict=True)]
+    return MaskedSequences(
+        tokens=random.integers(vocabulary, size=sizes.sum()),
+        lengths=sizes,
+        first=sizes // 2 + 1,
+        masked=np.concatenate(places) + np.repeat(starts, counts),
+        labels=random.integers(vocabulary, size=counts.sum()),
+    )
 
 
 @functools.cache

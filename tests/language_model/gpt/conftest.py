@@ -37,7 +37,7 @@ def decoded(files: tuple[Path, Path], tokens: Iterable[int]) -> str:
 
 def make_text(words: int, seed: int = 0) -> str:
     """Words, numbers, contractions and runs of white space in an order that depends on `seed` alone."""
-    drawn = random_bits(seed, 0, range(words), "text", 2)  # type: ignore[arg-type]
+    drawn = random_bits(seed, 0, range(words), "text", 2)
     return "".join(WORDS[int(a) % len(WORDS)] + " " * int(b % 7 % 3) for a, b in drawn)
 
 
@@ -111,6 +111,6 @@ def small(store: PreparedStore) -> Callable[..., GptRunConfig]:
     )
 
     def make(model: dict[str, object] | None = None, **changes: object) -> GptRunConfig:
-        return replace(base, model=replace(base.model, **(model or {})), **changes)  # type: ignore[arg-type]
+        return replace(base, model=replace(base.model, **(model or {})), **changes)
 
     return make

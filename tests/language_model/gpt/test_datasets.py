@@ -1,7 +1,6 @@
 """Batches are pure functions of the step, and evaluation predicts every token once."""
 
 import sys
-from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 
@@ -25,8 +24,8 @@ CPU = torch.device("cpu")
 BOTH = pytest.mark.parametrize("sampling", ["windows", "blocks"])
 
 
-def opened(store, sampling="windows", *, rank=0, world_size=1, length=16, eval_sequences=0):
-    base, data = shakespeare_baseline(), GptDataConfig(sampling=sampling, eval_batch=6, eval_sequences=eval_sequences)
+def opened(store, sampling="windows", *, data=None, rank=0, world_size=1, length=16):
+    base, data = shakespeare_baseline(), data or GptDataConfig(sampling=sampling)
     config = replace(base, seed=7, model=replace(base.model, context=length), data=data)
     return open_batches(config, store.folder, ProcessGroup(rank, world_size, rank, CPU))
 
@@ -57,7 +56,7 @@ def test_blocks_are_each_seen_once_an_epoch_in_a_new_order_and_windows_start_uni
 
 
 @BOTH
-def test_a_batch_depends_on_its_step_alone_and_targets_are_successors(store, sampling):
+def test_a_batch_depends_on_its_step_alone_targets_are_successors_and_ranks_divide_it(store, sampling):
     *_, batch, following = islice(opened(store, sampling).train(), 5)
     assert torch.equal(batch.inputs, next(opened(store, sampling).train(3)).inputs)
     assert batch.inputs.shape == batch.targets.shape == (12, 16)
@@ -66,28 +65,34 @@ def test_a_batch_depends_on_its_step_alone_and_targets_are_successors(store, sam
     assert all("".join(map(chr, row)) in text for row in batch.targets.tolist())
     assert not torch.equal(batch.inputs, following.inputs)
     assert batch.global_samples == 12
-
-
-@BOTH
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_ranks_divide_the_global_batch(store, sampling, world_size):
-    whole = next(opened(store, sampling).train(9))
-    parts = [next(opened(store, sampling, rank=rank, world_size=world_size).train(9)) for rank in range(world_size)]
-    assert torch.equal(torch.cat([part.inputs for part in parts]), whole.inputs)
-    assert torch.equal(torch.cat([part.targets for part in parts]), whole.targets)
+    for ranks in (2, 3):
+        parts = [next(opened(store, sampling, rank=rank, world_size=ranks).train(3)) for rank in range(ranks)]
+        assert torch.equal(torch.cat([part.targets for part in parts]), batch.targets)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-@pytest.mark.parametrize("length", [1, 16, 10_000])
-def test_evaluation_predicts_every_token_but_the_first_once(store, world_size, length):
-    inputs, targets = [], []
+@pytest.mark.parametrize(
+    ("length", "settings"),
+    [
+        *((length, {}) for length in (1, 16, 10_000)),  # every token but the first
+        *((16, {"eval_sequences": count}) for count in (1, 5, 400)),  # evenly over the split
+        (16, {"eval_tokens": 70}),
+        (16, {"split": "tuning"}),
+    ],
+)
+def test_an_evaluation_predicts_its_tokens_once_over_all_ranks_as_the_facts_say(store, world_size, length, settings):
+    data = GptDataConfig(eval_batch=6, **settings)
+    tokens = whole(open_store(store.folder, data).tokens("validation")).tolist()
+    last = data.eval_tokens or len(tokens) - 1
+    evenly = (np.linspace(0, last - length, data.eval_sequences) + 1e-9).astype(int).tolist()
+    rows = []
     for rank in range(world_size):
-        for batch in opened(store, rank=rank, world_size=world_size, length=length).evaluation():
-            inputs += batch.inputs.flatten().tolist()
-            targets += batch.targets.flatten().tolist()
-    tokens = whole(store.tokens("validation")).tolist()
-    assert inputs == tokens[:-1]
-    assert targets == tokens[1:]
+        for batch in opened(store, data=data, rank=rank, world_size=world_size, length=length).evaluation():
+            assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
+            rows += torch.cat([batch.inputs, batch.targets[:, -1:]], 1).tolist()
+    assert rows == [tokens[start : min(start + length, last) + 1] for start in evenly or range(0, last, length)]
+    known = facts(store.folder, length, data)
+    assert (known.eval_samples, known.eval_tokens) == (len(rows), sum(len(row) - 1 for row in rows))
 
 
 @pytest.mark.parametrize(("world_size", "most"), [(1, 2), (2, 2), (4, 1)])
@@ -101,27 +106,8 @@ def test_an_evaluation_and_its_warm_up_take_at_most_the_micro_batch_at_once(stor
     assert len(whole.inputs) == 7 // world_size
 
 
-@pytest.mark.parametrize("world_size", [1, 3])
-@pytest.mark.parametrize("count", [1, 5, 400])
-def test_evaluation_sequences_lie_evenly_over_the_split(store, count, world_size):
-    rows = []
-    for rank in range(world_size):
-        batches = opened(store, rank=rank, world_size=world_size, eval_sequences=count)
-        rows += [row for batch in batches.evaluation() for row in torch.cat([batch.inputs, batch.targets[:, -1:]], 1)]
-    tokens = torch.from_numpy(whole(store.tokens("validation")).astype("int64"))
-    starts = (np.linspace(0, len(tokens) - 17, count) + 1e-9).astype(int)  # 17: a sequence and its last target
-    assert torch.equal(torch.stack(rows), torch.stack([tokens[start : start + 17] for start in starts]))
-    known = facts(store.folder, 16, GptDataConfig(eval_sequences=count))
-    assert (known.eval_samples, known.eval_tokens) == (count, count * 16)
-    with pytest.raises(DataError, match="fewer than one sequence of 5,000"):
-        facts(store.folder, 5_000, GptDataConfig(eval_sequences=count))
-
-
-def test_facts_and_digest_match_batches_and_manifest(store, small):
+def test_facts_and_digest_match_an_epoch_and_the_manifest(store, small):
     known = facts(store.folder, 16)
-    batches = list(opened(store).evaluation())
-    assert known.eval_samples == sum(len(batch.inputs) for batch in batches)
-    assert known.eval_tokens == sum(batch.targets.numel() for batch in batches)
     numbers = np.arange(known.train_samples)
     epoch = sequence_starts(numbers, tokens=known.train_tokens, length=16, sampling="blocks", seed=1)
     assert len(set(epoch.tolist())) == known.train_samples
@@ -129,7 +115,9 @@ def test_facts_and_digest_match_batches_and_manifest(store, small):
     assert data_digest(small(), store.folder)["sha256"] == store.digest
 
 
-def test_preflight_reports_unusable_data(store, tmp_path, small):
+def test_preflight_reports_unusable_data_and_a_model_whose_package_is_not_installed(
+    store, tmp_path, small, monkeypatch
+):
     size = store.manifest.vocabulary
     assert preflight(small(), store.folder, 1) == []
     assert "--data-folder" in preflight(small(), None, 1)[0]
@@ -140,15 +128,14 @@ def test_preflight_reports_unusable_data(store, tmp_path, small):
     assert f"--model.vocabulary {size}" in found[0] and "--model.context" in found[1]
     with pytest.raises(DataError, match="does not exist"):
         facts(tmp_path / "none", 16)
-
-
-def test_preflight_names_the_package_of_a_model_that_is_not_installed(monkeypatch, store, small):
+    with pytest.raises(DataError, match="fewer than one sequence of 5,000"):
+        facts(store.folder, 5_000, GptDataConfig(eval_sequences=1))
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert preflight(small(), store.folder, 1) == []
     assert "timedrun[language]" in preflight(small({"implementation": "gpt2"}), store.folder, 1)[0]
 
 
-def test_a_tuning_split_is_the_end_of_the_training_tokens(store, small):
+def test_a_tuning_split_is_the_end_of_the_training_tokens(store):
     every, data = whole(store.tokens("train")), GptDataConfig(split="tuning")
     opened = open_store(store.folder, data)
     train, validation = (opened.tokens(split) for split in ("train", "validation"))
@@ -157,10 +144,6 @@ def test_a_tuning_split_is_the_end_of_the_training_tokens(store, small):
     assert every.tolist() == [*whole(train), *whole(validation)]
     known = facts(store.folder, 16, data)
     assert (known.train_tokens, known.validation_tokens) == (len(every) - held_out, held_out)
-    config = replace(small(), data=data)
-    with closing(open_batches(config, store.folder, ProcessGroup(0, 1, 0, CPU))) as batches:
-        predicted = torch.cat([batch.targets.flatten() for batch in batches.evaluation()])
-    assert predicted.tolist() == whole(validation)[1:].tolist()
 
 
 def test_random_tokens_stand_in_for_any_text(tmp_path):

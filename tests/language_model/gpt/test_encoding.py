@@ -69,22 +69,19 @@ def test_a_missing_or_broken_encoding_is_named(tmp_path, byte_pairs):
         BytePairs(broken, byte_pairs[1])
 
 
-@pytest.mark.parametrize("piece_bytes", [1, 3, 1000])
-def test_files_are_read_whole_in_any_pieces(tmp_path, piece_bytes, monkeypatch):
+@pytest.mark.parametrize("piece_bytes", [1, 3, 4, 1000])
+def test_files_are_read_whole_in_any_pieces_and_a_byte_that_is_not_utf8_is_named(tmp_path, piece_bytes, monkeypatch):
     monkeypatch.setattr(corpus, "PIECE_BYTES", piece_bytes)
     path = tmp_path / "text.txt"
     for mark in ("", "\ufeff"):  # a byte-order mark is none of the text; one within it is
         path.write_bytes(f"{mark}aé漢\U0001f600\r\n\ufeffb".encode())
         assert "".join(read_text(path)) == "aé漢\U0001f600\r\n\ufeffb"
-
-
-@pytest.mark.parametrize("piece_bytes", [1, 4, 1000])
-@pytest.mark.parametrize(
-    "data, offset", [(b"abc\xffdef", 3), ("é".encode() * 3 + b"\xc3", 6), (b"a\xe6\xbc", 1), (b"\xef\xbb\xbfa\xff", 4)]
-)
-def test_a_byte_that_is_not_utf8_is_named_with_its_offset(tmp_path, data, offset, piece_bytes, monkeypatch):
-    monkeypatch.setattr(corpus, "PIECE_BYTES", piece_bytes)
-    path = tmp_path / "text.txt"
-    path.write_bytes(data)
-    with pytest.raises(DataError, match=rf"text\.txt is not UTF-8: byte {offset} "):
-        list(read_text(path))
+    for data, offset in (
+        (b"abc\xffdef", 3),
+        (b"\xc3\xa9" * 3 + b"\xc3", 6),
+        (b"a\xe6\xbc", 1),
+        (b"\xef\xbb\xbfa\xff", 4),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(DataError, match=rf"text\.txt is not UTF-8: byte {offset} "):
+            list(read_text(path))

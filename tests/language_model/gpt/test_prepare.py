@@ -65,20 +65,20 @@ def test_documents_become_shards_with_the_token_before_each(texts, byte_pairs_li
     encoder, merges = byte_pairs_like_gpt2
     folder = tmp_path / "out"
     options = {"vocabulary": encoder, "evaluation_text": texts[1:]}
-    found = prepare(shards(), folder, decode=False, workers=1, text=texts[:1], **options)  # type: ignore[arg-type]
+    found = prepare(shards(), folder, decode=False, workers=1, text=texts[:1], **options)
     store = ShardStore(folder)
     names = [path.name for path in store.files]
     assert names[:2] == ["articles_train_000001.bin", "articles_train_000002.bin"]
     assert names[-1] == "articles_val_000000.bin"
     assert [shard.tokens for shard in store.shards["train"]][:-1] == [250] * (len(names) - 2)
     for split, numbers in (("train", range(30)), ("validation", range(30, 34))):
-        tokens = store.tokens(split)  # type: ignore[arg-type]
+        tokens = store.tokens(split)
         text = decoded(byte_pairs_like_gpt2, whole(tokens))
         assert text == "".join(f"<|endoftext|>the dog {number} sat\non the mat." for number in numbers)
     assert prepare(shards(), folder, decode=True, workers=1) == found
     assert (found["vocabulary"], found["end_of_text"]) == (331, 330)
     with pytest.raises(UsageError, match=r"already has articles_train_000001\.bin"):
-        prepare(shards(), folder, decode=False, workers=1, text=texts[:1], **options)  # type: ignore[arg-type]
+        prepare(shards(), folder, decode=False, workers=1, text=texts[:1], **options)
 
 
 def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(texts, byte_pairs_like_gpt2, tmp_path, text):

@@ -40,7 +40,7 @@ def test_two_sharded_ranks_have_the_losses_of_one_and_are_resumed_exactly(small,
     config = replace(config, schedule=schedule, optimizer=optimizer)
     trained(config, data_folder=store.folder)
     sharded = replace(config, sharding="full")
-    start_processes(on_rank, (sharded, store.folder, tmp_path), nprocs=2, start_method="fork")  # type: ignore[no-untyped-call]
+    start_processes(on_rank, (sharded, store.folder, tmp_path), nprocs=2, start_method="fork")
     ranks = [json.loads((tmp_path / f"losses_{rank}.json").read_text()) for rank in (0, 1)]
     assert len(step_losses) == 4
     mean = [sum(both) / 2 for both in zip(*ranks, strict=True)]

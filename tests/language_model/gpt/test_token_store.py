@@ -134,14 +134,8 @@ def test_the_identity_covers_every_byte_and_the_digest_before_the_clock_only_hea
     assert ShardStore(folder).digest != digest
 
 
-def test_evaluation_predicts_the_prefix_of_a_longer_split(folder, small):
-    config = small({"vocabulary": 50_257}, data=GptDataConfig(eval_tokens=70, eval_batch=2))
-    tokens = whole(ShardStore(folder).tokens("validation")).tolist()
-    batches = list(open_batches(config, folder, ALONE).evaluation())
-    assert sum((batch.inputs.flatten().tolist() for batch in batches), []) == tokens[:70]
-    assert sum((batch.targets.flatten().tolist() for batch in batches), []) == tokens[1:71]
-    known = datasets.facts(folder, 16, config.data)
-    assert (known.eval_tokens, known.eval_samples) == (70, sum(len(batch.inputs) for batch in batches))
+def test_an_evaluation_of_more_tokens_than_the_split_predicts_is_refused(folder, small):
+    config = small({"vocabulary": 50_257}, data=GptDataConfig(eval_tokens=70))
     assert datasets.preflight(config, folder, 1) == []
     longer = replace(config, data=replace(config.data, eval_tokens=101))
     assert "has 101 tokens, and data.eval_tokens is 101" in datasets.preflight(longer, folder, 1)[0]
@@ -178,39 +172,26 @@ def prepared(source: Path, tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_the_first_nine_tenths_are_for_training_and_nothing_is_lost(prepared, text):
-    store = PreparedStore(prepared)
-    alphabet = store.manifest.alphabet
-    cut = int(len(text) * 0.9)
-    assert "".join(alphabet[token] for token in whole(store.tokens("train"))) == text[:cut]
-    assert "".join(alphabet[token] for token in whole(store.tokens("validation"))) == text[cut:]
-    assert store.manifest.alphabet == "".join(sorted(set(text)))
-    store.verify()
-
-
-def test_several_files_follow_one_another_in_the_order_given(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "VALIDATION_FRACTION", 0.5)
-    for name, content in (("b", "bbbb"), ("a", "aaaa"), ("c", "cc")):
-        (tmp_path / name).write_text(content)
-    manifest = prepare_tokens([tmp_path / name for name in "bac"], tmp_path / "out")
-    store = PreparedStore(tmp_path / "out")
-    texts = ["".join(manifest.alphabet[token] for token in whole(store.tokens(split))) for split in SPLITS]
-    assert texts == ["bbbba", "aaacc"]
-    assert [source.name for source in manifest.sources] == ["b", "a", "c"]
-
-
-def test_byte_pair_documents_end_with_the_token_for_it(tmp_path, byte_pairs, monkeypatch):
+@pytest.mark.parametrize("coded", [False, True])
+def test_texts_follow_one_another_and_the_last_of_their_characters_are_for_validation(
+    tmp_path, byte_pairs, monkeypatch, coded
+):
     monkeypatch.setattr(module, "VALIDATION_FRACTION", 0.2)
-    (tmp_path / "one").write_text("the cat's dog\n")
-    (tmp_path / "two").write_text("sat on the mat.")
-    encoder, merges = byte_pairs
-    prepare_tokens([tmp_path / "one", tmp_path / "two"], tmp_path / "out", encoder=encoder, merges=merges)
+    files = {"one": "the cat's dog\n", "another": "sat on the mat."}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    options, end = (dict(zip(("encoder", "merges"), byte_pairs, strict=True)), "<|endoftext|>") if coded else ({}, "")
+    manifest = prepare_tokens([tmp_path / name for name in files], tmp_path / "out", **options)
+    assert [source.name for source in manifest.sources] == ["one", "another"]
+    assert manifest.alphabet == ("" if coded else "".join(sorted({*files["one"], *files["another"]})))
     store = PreparedStore(tmp_path / "out")
-    texts = [decoded(byte_pairs, whole(store.tokens(split))) for split in SPLITS]
-    assert texts == ["the cat's dog\n<|endoftext|>sat on th", "e mat.<|endoftext|>"]
-    for files in ({"encoder": encoder}, {"merges": merges}):
+    store.verify()
+    tokens = [whole(store.tokens(split)) for split in SPLITS]
+    texts = [decoded(byte_pairs, part) if coded else "".join(manifest.alphabet[t] for t in part) for part in tokens]
+    assert texts == [f"the cat's dog\n{end}sat on th", f"e mat.{end}"]
+    for name, path in options.items():
         with pytest.raises(UsageError, match=r"encoder\.json \(--vocabulary\) and vocab\.bpe"):
-            prepare_tokens([tmp_path / "one"], tmp_path / "other", **files)
+            prepare_tokens([tmp_path / "one"], tmp_path / "other", **{name: path})
 
 
 def change_manifest(folder: Path, **values: object) -> None:
@@ -227,19 +208,14 @@ def change_manifest(folder: Path, **values: object) -> None:
         (lambda folder: (folder / MANIFEST).unlink(), r"no tokens\.json"),
         (lambda folder: change_manifest(folder, extra=1), "damaged or edited"),
         (lambda folder: change_manifest(folder, files={}), "damaged or edited"),
+        (lambda folder: change_manifest(folder, vocabulary=3), "outside the vocabulary of 3"),
         (lambda folder: change_manifest(folder, version=None), "version None is not supported.*run prepare again"),
     ],
 )
 def test_a_store_that_is_damaged_or_of_another_version_is_refused_in_words(prepared, change, words):
     change(prepared)
     with pytest.raises(DataError, match=words):
-        open_store(prepared)
-
-
-def test_a_token_outside_the_vocabulary_is_found_where_every_token_is_read(prepared):
-    change_manifest(prepared, vocabulary=3)
-    with pytest.raises(DataError, match="outside the vocabulary of 3"):
-        PreparedStore(prepared).verify()
+        open_store(prepared).verify()
 
 
 def test_a_text_that_is_not_utf8_or_too_short_leaves_nothing_behind(tmp_path, source):

@@ -11,7 +11,7 @@ import torch
 
 from language_model.gpt import attention_mask, model, run_config, warm_up
 from language_model.gpt.batches import open_batches
-from language_model.gpt.configs import GptRunConfig, shakespeare_modern
+from language_model.gpt.configs import shakespeare_modern
 from language_model.gpt.datasets import facts
 from language_model.gpt.model import NextTokenLoss, token_losses
 from language_model.gpt.settings import GptDataConfig
@@ -31,7 +31,6 @@ from timedrun.training.precision import Precision
 
 CPU = torch.device("cpu")
 FOUR = BatchPlan.of(4, 0, 1)
-Small = Callable[..., GptRunConfig]
 Losses = Callable[..., list[float]]
 
 

@@ -1,6 +1,7 @@
-"""Dynamic masking: counts, positions and replacements, as a pure function of seed, epoch and sample."""
+"""Masks of training and of the evaluation set: counts, positions, replacements; of what the former are a function."""
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -9,11 +10,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from language_model.settings import TextDataConfig
+from language_model.text import shards
 from language_model.text.masking import mask, prediction_counts
 from language_model.text.store import MaskedSequences, Sequences
+from language_model.text.vocabulary import SpecialIds
 
 CLS, SEP, MASK, VOCABULARY = 2, 3, 4, 1000
 DATA = TextDataConfig(source="text_store", longest=512, masked_fraction=0.2, max_predictions=20)
+LENGTHS = st.lists(st.integers(5, 130), min_size=1, max_size=12)
 
 
 def sequences(lengths: list[int], seed: int = 0) -> Sequences:
@@ -28,8 +32,25 @@ def sequences(lengths: list[int], seed: int = 0) -> Sequences:
     return Sequences(np.concatenate(rows), np.array(lengths), np.array(firsts))
 
 
-def masked(given: Sequences, indices: NDArray[np.int64], *, epoch: int = 1, seed: int = 7) -> MaskedSequences:
-    return mask(given, indices, DATA, seed=seed, epoch=epoch, mask_id=MASK, vocabulary=VOCABULARY)
+def masked(
+    given: Sequences, indices: NDArray[np.int64], data: TextDataConfig = DATA, *, epoch: int = 1, seed: int = 7
+) -> MaskedSequences:
+    return mask(given, indices, data, seed=seed, epoch=epoch, mask_id=MASK, vocabulary=VOCABULARY)
+
+
+def masked_once(
+    given: Sequences, indices: NDArray[np.int64], data: TextDataConfig = DATA, *, seed: int = 7
+) -> MaskedSequences:
+    """Mask them as the evaluation set, sequence by sequence."""
+    special, random = SpecialIds(pad=0, unk=1, cls=CLS, sep=SEP, mask=MASK), Random(seed)
+    rows = [row.tolist() for row in np.split(given.tokens, np.cumsum(given.lengths)[:-1])]
+    tokens, places, labels = zip(*(shards.mask(row, data, special, VOCABULARY, random) for row in rows), strict=True)
+    starts = np.repeat(np.cumsum(given.lengths) - given.lengths, list(map(len, places)))
+    tokens, within, labels = (np.concatenate(part).astype(np.int64) for part in (tokens, places, labels))
+    return MaskedSequences(tokens, given.lengths, given.first, starts + within, labels)
+
+
+BOTH = pytest.mark.parametrize("masks", [masked, masked_once])
 
 
 def test_counts_are_the_reference_rule():
@@ -40,12 +61,13 @@ def test_counts_are_the_reference_rule():
     assert prediction_counts(np.array([5]), replace(DATA, masked_fraction=0.9)).tolist() == [2]  # all words
 
 
-@settings(max_examples=30)
-@given(st.lists(st.integers(5, 130), min_size=1, max_size=12), st.integers(0, 2**31))
-def test_only_words_are_predicted_and_other_tokens_are_unchanged(lengths, seed):
-    plain = sequences(lengths, seed)
-    result = masked(plain, np.arange(len(lengths)))
-    counts = prediction_counts(plain.lengths, DATA)
+@BOTH
+@settings(max_examples=40)
+@given(LENGTHS, st.integers(1, 80), st.floats(0.01, 0.99), st.integers(0, 2**31))
+def test_only_words_are_predicted_and_other_tokens_are_unchanged(masks, lengths, most, fraction, seed):
+    plain, data = sequences(lengths, seed), replace(DATA, max_predictions=most, masked_fraction=fraction)
+    result = masks(plain, np.arange(len(lengths)), data)
+    counts = prediction_counts(plain.lengths, data)
     assert len(result.masked) == len(result.labels) == counts.sum()
     assert (np.diff(result.masked) > 0).all()
     owner = np.searchsorted(np.cumsum(plain.lengths), result.masked, side="right")
@@ -56,9 +78,9 @@ def test_only_words_are_predicted_and_other_tokens_are_unchanged(lengths, seed):
     assert (restored == plain.tokens).all()
 
 
-def test_replacements_are_80_10_10_percent():
-    plain = sequences([128] * 2000)
-    result = masked(plain, np.arange(2000))
+@BOTH
+def test_replacements_are_80_10_10_percent(masks):
+    result = masks(sequences([128] * 2000), np.arange(2000))
     after = result.tokens[result.masked]
     shares = [(after == MASK).mean(), (after == result.labels).mean()]
     assert shares == pytest.approx([0.8, 0.1], abs=0.01)  # 40,000 draws: 5 sigma

@@ -1,4 +1,4 @@
-"""What was written is what is read, in any order; a store that is not whole is refused by the name of the file."""
+"""What the files hold is what is read, in any order; a store that is not whole is refused by the name of the file."""
 
 import json
 from collections.abc import Callable
@@ -6,73 +6,45 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from judging.ground.atomic_file import write_file
 from judging.ground.errors import DataError
 from language_model.text import store as text_store
-from language_model.text.store import PartContent, write_split
-from language_model.text.vocabulary import SpecialIds
-
-
-def drawn(count: int, vocabulary: int, split: str) -> PartContent:
-    """Random sequences of 5 to 59 tokens; in the evaluation split with 1 to 4 masked places."""
-    random, kind = np.random.default_rng(count), text_store.token_type(vocabulary)
-    lengths, counts = random.integers(5, 60, count), random.integers(1, 5, count)
-    places = [np.sort(random.permutation(length)[:n]) for length, n in zip(lengths, counts, strict=True)]
-    columns, masked = [lengths, random.integers(2, lengths)], np.empty(0)
-    if split == "evaluation":
-        columns, masked = [*columns, counts], np.concatenate(places)
-    tokens, labels = (random.integers(0, vocabulary, size).astype(kind) for size in (lengths.sum(), len(masked)))
-    return PartContent(np.stack(columns, 1).astype("<u2"), tokens, masked.astype("<u2"), labels, 0, 1)
-
-
-def write_store(folder: Path, vocabulary: int = 9000) -> dict[str, PartContent]:
-    """Write 40 training and 30 evaluation sequences in two parts each, and return them."""
-    contents = {split: drawn(count, vocabulary, split) for split, count in (("train", 40), ("evaluation", 30))}
-    files, facts = {"vocab.txt": write_file(folder / "vocab.txt", b"words\n")}, {}
-    for split, content in contents.items():
-        every = np.arange(len(content.index))
-        written, facts[split] = write_split(folder, split, map(content.select, np.array_split(every, 2)), every)
-        files |= written
-    manifest = text_store.Manifest(
-        version=1,
-        vocabulary_size=vocabulary,
-        vocabulary_sha256="0",
-        special=SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4),
-        seed=1,
-        settings={"max_length": 64},
-        input_sha256="0",
-        splits=facts,
-        files=files,
-    )
-    manifest.write(folder)
-    assert text_store.verify(folder) == text_store.read_manifest(folder) == manifest
-    return contents
+from language_model.text.synthetic_store import write_synthetic_store
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_store(tmp_path / "store")
+    """A store of 40 training and 8 evaluation sequences."""
+    write_synthetic_store(tmp_path / "store", 40, longest=64, vocabulary=9000)
     return tmp_path / "store"
 
 
-@pytest.mark.parametrize("vocabulary", [9000, 1 << 16, (1 << 16) + 1])
-def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path, vocabulary):
-    for split, content in write_store(tmp_path / "store", vocabulary).items():
-        store = text_store.RaggedStore(tmp_path / "store", split)
-        assert store.lengths.tolist() == content.index[:, 0].tolist() and len(store) == len(content.index)
-        wanted = np.array([7, 0, 29, 7, 12], dtype=np.int64)
+def pieces(path: Path, kind: str, counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The numbers in the file, so many for each sequence."""
+    return np.split(np.fromfile(path, kind).astype(np.int64), np.cumsum(counts)[:-1])
+
+
+@pytest.mark.parametrize(("vocabulary", "kind"), [(0, "<u2"), (1 << 16, "<u2"), ((1 << 16) + 1, "<u4")])
+def test_reading_gives_what_the_files_hold_in_the_order_asked(tmp_path, tiny_store, vocabulary, kind):
+    folder = tmp_path if vocabulary else tiny_store  # of text, whose sequences have several masks
+    if vocabulary:
+        write_synthetic_store(folder, 40, longest=64, vocabulary=vocabulary)
+    wanted = np.array([7, 0, 5, 7, 2], dtype=np.int64)
+    for split in text_store.SPLITS:
+        store, index = text_store.RaggedStore(folder, split), np.load(folder / split / "index.npy").astype(int)
+        assert store.lengths.tolist() == index[:, 0].tolist() and len(store) == len(index)
         record = store.read(wanted)
         assert record.tokens.dtype == record.first.dtype == record.lengths.dtype == np.int64
-        assert np.array_equal(np.stack([record.lengths, record.first], 1), content.index[wanted, :2])
-        tokens = np.split(content.tokens, np.cumsum(content.index[:, 0])[:-1])
+        assert np.array_equal(np.stack([record.lengths, record.first], 1), index[wanted, :2])
+        tokens = pieces(folder / split / "tokens.bin", kind, index[:, 0])
         assert record.tokens.tolist() == np.concatenate([tokens[number] for number in wanted]).tolist()
         assert isinstance(record, text_store.MaskedSequences) == (split == "evaluation")
         if isinstance(record, text_store.MaskedSequences):
-            ends = np.cumsum(content.index[:, 2])[:-1]
-            places, labels = np.split(content.masked, ends), np.split(content.labels, ends)
+            masked = pieces(folder / split / "masked.bin", "<u2", index[:, 2])
+            labels = pieces(folder / split / "labels.bin", kind, index[:, 2])
             starts = np.cumsum(record.lengths) - record.lengths
-            expected = [start + places[number] for start, number in zip(starts, wanted, strict=True)]
+            expected = [start + masked[number] for start, number in zip(starts, wanted, strict=True)]
             assert record.masked.tolist() == np.concatenate(expected).tolist()
             assert record.labels.tolist() == np.concatenate([labels[number] for number in wanted]).tolist()
 
@@ -86,7 +58,7 @@ def edited(**changes: object) -> Callable[[bytes], bytes]:
     [
         ("train/tokens.bin", lambda content: content[:-1], r"train/tokens\.bin: truncated"),
         ("train/tokens.bin", lambda content: content + b"\0", r"train/tokens\.bin: too long"),
-        ("vocab.txt", None, r"vocab\.txt: missing"),
+        ("train/tokens.bin", None, r"train/tokens\.bin: missing"),
         ("manifest.json", None, "contains no prepared text"),
         ("manifest.json", edited(version=2), "version 2 is not supported, only 1; .*run prepare again"),
         ("manifest.json", edited(splits=None), "damaged or edited"),

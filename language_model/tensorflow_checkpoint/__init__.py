@@ -1,1 +1,0 @@
-"""Reader of MLPerf's initial checkpoint, written by TensorFlow."""
