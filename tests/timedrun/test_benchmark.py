@@ -13,14 +13,17 @@ from timedrun.benchmark import find, nearby
 from timedrun.cli import main
 from timedrun.config import RunConfig
 
+MODULES = {
+    "train": benchmark_modules.TrainModule,
+    "run_info": benchmark_modules.RunInfoModule,
+    "datasets": benchmark_modules.DatasetsModule,
+    "warm_up": benchmark_modules.WarmUpModule,
+}
 HOOKS = [
-    ("train", benchmark_modules.TrainModule.train),
-    ("run_info", benchmark_modules.RunInfoModule.plan),
-    ("datasets", benchmark_modules.DatasetsModule.preflight),
-    ("datasets", benchmark_modules.DatasetsModule.data_digest),
-    ("datasets", benchmark_modules.HardwareModule.unavailable),
-    ("datasets", benchmark_modules.TokensModule.tokens_per_sample),
-    ("warm_up", benchmark_modules.WarmUpModule.build_step),
+    (module, function)
+    for module, protocol in MODULES.items()
+    for name, function in vars(protocol).items()
+    if not name.startswith("_")
 ]
 REQUIRED = {"train", "plan", "preflight", "data_digest"}
 

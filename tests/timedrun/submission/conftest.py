@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.judging.conftest import make_set, published, source, write_run, write_set
-from timedrun.submission.packaging.package import PackageReport, package
+from timedrun.submission.packaging.package import PackageError, PackageReport, package
 
 __all__ = ["make_set", "published", "source", "write_run", "write_set"]
 
@@ -39,6 +39,20 @@ def packaged(tmp_path: Path, source: Path) -> Packaged:
         return package(list(sets), tmp_path / out, submitter=submitter, **options)
 
     return make
+
+
+@pytest.fixture
+def refuses(tmp_path: Path, packaged: Packaged) -> Callable[..., str]:
+    """Packages sets, which must fail with `words` and leave all files of the test as they are; returns the message."""
+
+    def refuse(*sets: Path, words: str, kind: type[Exception] = PackageError, **options: Any) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(kind, match=words) as caught:
+            packaged(*sets, **options)
+        assert sorted(tmp_path.rglob("*")) == before
+        return str(caught.value)
+
+    return refuse
 
 
 def read_json(path: Path) -> Any:
