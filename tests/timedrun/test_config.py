@@ -15,7 +15,6 @@ from image_classification.configs import ImageRunConfig, digits_baseline, imagen
 from judging.ground.errors import TimedrunError, UsageError
 from language_model.gpt.configs import GptRunConfig
 from timedrun.benchmark import Benchmark, find
-from timedrun.cli import main
 from timedrun.config import RunConfig, digest, dump, load, override
 from timedrun.config_choice import config_of, split, without_places
 from timedrun.methods import EMA, REGISTRY, BlurPool, LabelSmoothing, Method, ProgressiveResizing, SequenceLengthWarmup
@@ -271,33 +270,23 @@ def test_the_recorded_command_holds_no_folder_of_a_config_file():
         assert without_places(["run", "b", word, "--results", "/secret"]) == ["run", "b", kept]
 
 
-def test_help_after_a_config_prints_the_options_of_its_settings(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["show", "image_classification", "baseline+ema", "--help"])
-    assert not ended.value.code
-    shown = capsys.readouterr().out
+def test_help_after_a_config_prints_the_options_of_its_settings(printed):
+    shown = printed("show", "image_classification", "baseline+ema", "--help")
     assert "--methods.ema.half-life" in shown and "timedrun show image_classification baseline+ema" in shown
     for verb in ("auto", "profile"):
-        with pytest.raises(SystemExit):
-            main([verb, "image_classification", "baseline", "--help"])
-        shown = capsys.readouterr().out
+        shown = printed(verb, "image_classification", "baseline", "--help")
         assert f"usage: timedrun {verb} image_classification baseline" in shown
         assert f"`timedrun {verb} --help` lists the other options" in " ".join(shown.replace("│", "").split())
-    with pytest.raises(SystemExit):
-        main(["run", "--help"])
-    assert "timedrun run image_classification methods-blurpool --runs 5" in capsys.readouterr().out
+    assert "timedrun run image_classification methods-blurpool --runs 5" in printed("run", "--help")
 
 
-def test_show_names_the_data_it_chose_and_the_others_of_this_name(capsys):
-    assert main(["show", "image_classification", "methods"]) == 0
-    assert "data digits, the default; other configs of this name: --data cifar10 or imagenet" in capsys.readouterr().out
-    assert main(["show", "image_classification", "--diff", "baseline", "baseline+ema", "--json"]) == 0
-    assert {row["setting"].rpartition(".")[0] for row in json.loads(capsys.readouterr().out)} == {"methods.ema"}
-    diff = ["show", "image_classification", "--json", "--diff", "baseline", "methods", "--global-batch", "32"]
-    assert main(diff) == 0
-    assert "global_batch" not in [row["setting"] for row in json.loads(capsys.readouterr().out)]
-    with pytest.raises(SystemExit):
-        main([*diff, "--bogus"])
+def test_show_names_the_data_it_chose_and_the_others_of_this_name(printed, told, refused):
+    said = printed("show", "image_classification", "methods")
+    assert "data digits, the default; other configs of this name: --data cifar10 or imagenet" in said
+    diff = ["show", "image_classification", "--diff", "baseline"]
+    assert {row["setting"].rpartition(".")[0] for row in told(*diff, "baseline+ema")} == {"methods.ema"}
+    assert "global_batch" not in [row["setting"] for row in told(*diff, "methods", "--global-batch", 32)]
+    refused(*diff, "methods", "--global-batch", 32, "--bogus")
 
 
 def test_a_later_setting_at_its_default_leaves_the_digests_of_earlier_configs_as_they_were():

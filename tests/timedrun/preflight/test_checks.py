@@ -13,7 +13,6 @@ from image_classification.configs import synthetic_smoke
 from judging.ground.errors import PreflightError
 from judging.ground.result_files import ResultPaths, next_number
 from timedrun.benchmark import find
-from timedrun.cli import main
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_times import CpuReading
@@ -59,12 +58,12 @@ def test_a_compiled_run_needs_a_compiler_and_a_folder_to_load_from(name, value, 
 
 
 @pytest.mark.parametrize("words", [["run", "smoke", "--results", "new"], ["profile", "smoke", "--synthetic"]])
-def test_without_a_folder_for_temporary_files_a_line_names_tmpdir(words, tmp_path, monkeypatch, capsys):
+def test_without_a_folder_for_temporary_files_a_line_names_tmpdir(words, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile._get_default_tempdir", MagicMock(side_effect=FileNotFoundError(2, NO_TEMPORARY)))
     monkeypatch.setattr("tempfile.tempdir", None)
-    assert main([words[0], "image_classification", words[1], "--data", "synthetic", *words[2:]]) == 1
-    assert "no temporary folder is usable: set TMPDIR" in capsys.readouterr().err.splitlines()[-1]
+    said = refused(words[0], "image_classification", words[1], "--data", "synthetic", *words[2:], code=1)
+    assert "no temporary folder is usable: set TMPDIR" in said.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 

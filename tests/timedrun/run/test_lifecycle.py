@@ -73,14 +73,7 @@ class Processes:
 
     def rank(self, number: int) -> psutil.Process:
         """The process of a rank, once there is one."""
-        found: list[psutil.Process] = []
-
-        def look() -> bool:
-            found[:] = [one for one in self.left() if environment_of(one).get("RANK") == str(number)]
-            return bool(found)
-
-        until(look, 60)
-        return found[0]
+        return until(lambda: [one for one in self.left() if environment_of(one).get("RANK") == str(number)], 60)[0]
 
     def kill(self) -> None:
         for process in [*self.started.values(), *self.left()]:

@@ -13,7 +13,7 @@ from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.runlog.protocol import Protocol
 from tests.timedrun.conftest import SPEC
-from tests.timedrun.run.killed_run import ALONE, MakeConfig
+from tests.timedrun.run.killed_run import ALONE
 from timedrun import config
 from timedrun.config import EvaluationConfig, RunConfig, SubmissionConfig
 from timedrun.provenance import source
@@ -50,11 +50,6 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultPaths:
     return ResultPaths(tmp_path, 0)
 
 
-@pytest.fixture
-def settings(toy_config: MakeConfig) -> RunConfig:
-    return toy_config()
-
-
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -70,10 +65,10 @@ def require(settings: RunConfig, paths: ResultPaths, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("stop", [None, {"status": "aborted", "reason": "stopped by signal"}, FAILED])
-def test_a_killed_stopped_or_failed_run_may_go_on(paths, settings, stop):
-    started(paths, settings, stop=stop)
+def test_a_killed_stopped_or_failed_run_may_go_on(paths, toy_config, stop):
+    started(paths, toy_config(), stop=stop)
     before = tree(paths.folder)
-    require(settings, paths)
+    require(toy_config(), paths)
     assert tree(paths.folder) == before
 
 
@@ -121,8 +116,8 @@ DIGEST = "the digest of the settings in the log was [0-9a-f]{64} and is now [0-9
         ),
     ],
 )
-def test_another_launch_machine_source_config_or_end_is_refused(paths, settings, what, words):
-    begun = replace(settings, **what.get("begun", {}))
+def test_another_launch_machine_source_config_or_end_is_refused(paths, toy_config, what, words):
+    begun = toy_config(**what.get("begun", {}))
     now = replace(begun, **what.get("now", {}))
     started(paths, begun, stop=what.get("stop"))
     if "edited" in what:
