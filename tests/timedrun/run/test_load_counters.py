@@ -3,11 +3,11 @@
 import os
 import shutil
 import sys
-import types
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import psutil
 import pytest
@@ -191,19 +191,14 @@ def test_descendants_are_those_of_the_list_of_all_processes(tmp_path):
 
 
 def test_a_gpus_clock_heat_energy_and_other_processes_are_nvmls(monkeypatch):
-    slowed, millijoules = iter([5e9, 7e9]), iter([10_000_000, 10_250_000])
-    library = types.SimpleNamespace(
-        NVML_PERF_POLICY_THERMAL=1,
-        NVML_CLOCK_SM=1,
-        nvmlInit=lambda: None,
-        nvmlDeviceGetHandleByUUID=lambda uuid: {b"GPU-abc": "handle"}[uuid],
-        nvmlDeviceGetViolationStatus=lambda handle, policy: types.SimpleNamespace(violationTime=next(slowed)),
-        nvmlDeviceGetClockInfo=lambda handle, kind: 1200,
-        nvmlDeviceGetComputeRunningProcesses=lambda handle: ["own", "another"],
-        nvmlDeviceGetTotalEnergyConsumption=lambda handle: next(millijoules),
-    )
+    library = MagicMock()
+    library.nvmlDeviceGetHandleByUUID = {b"GPU-abc": "handle"}.__getitem__
+    library.nvmlDeviceGetViolationStatus.side_effect = [MagicMock(violationTime=time) for time in (5e9, 7e9)]
+    library.nvmlDeviceGetClockInfo.return_value = 1200
+    library.nvmlDeviceGetComputeRunningProcesses.return_value = ["own", "another"]
+    library.nvmlDeviceGetTotalEnergyConsumption.side_effect = [10_000_000, 10_250_000]
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: types.SimpleNamespace(uuid="abc"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: MagicMock(uuid="abc"))
     counters = LoadCounters(torch.device("cuda", 0))
     counters.begin()
     _, found = counters.block()

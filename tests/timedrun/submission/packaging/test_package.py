@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from mlperf_logging.repo_checker import repo_checker
@@ -24,7 +24,6 @@ from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging import package_layout
 from timedrun.submission.packaging.package import PackageError
 from timedrun.submission.packaging.package_layout import method_files, source_files
-from timedrun.submission.packaging.result_folder import ResultFolder
 
 DIGITS = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96), "config_name": "digits_methods"}
 SYSTEMS = ("1xCPU-baseline", "1xCPU-methods")
@@ -218,33 +217,29 @@ def test_the_source_of_a_nested_benchmark_has_the_modules_of_its_parents():
     assert not any(name.startswith("image_classification/") for name in files)
 
 
-@pytest.mark.parametrize(
-    ("digest", "words"),
-    [
-        ("right", "not among the files of 'scripts'"),
-        (None, "was changed after the runs"),
-        ("0" * 64, "was changed after the runs"),
-    ],
-)
-def test_the_source_of_a_method_is_packaged_or_refused(tmp_path, monkeypatch, digest, words):
+def files_of(reference: str, digest: str | None, others: dict[str, Path]) -> dict[str, Path]:
+    """The files of the method that a set of runs recorded with the digest of its source."""
+    return method_files(SimpleNamespace(folder=Path("set"), own_methods={reference: digest}), others)
+
+
+def test_the_source_of_a_method_is_packaged_or_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    source = tmp_path / "scripts/own_method.py"
+    source, reference = tmp_path / "scripts/own_method.py", "scripts.own_method:Own"
     source.parent.mkdir()
     source.write_text("class Own(Method): ...")
     right = hashlib.sha256(source.read_bytes()).hexdigest()
-
-    def packaged(others: dict[str, Path], digest: str | None = right) -> dict[str, Path]:
-        result = SimpleNamespace(folder=Path("set"), own_methods={"scripts.own_method:Own": digest})
-        return method_files(cast(ResultFolder, result), others)
-
-    assert packaged({"scripts/own_method.py": source}) == {}
-    with pytest.raises(PackageError, match=words):
-        packaged({"scripts/test.sh": tmp_path / "test.sh"}, right if digest == "right" else digest)
+    assert files_of(reference, right, {"scripts/own_method.py": source}) == {}
+    for digest, words in (
+        (right, "not among the files of 'scripts'"),
+        (None, "was changed after the runs"),
+        ("0" * 64, "was changed after the runs"),
+    ):
+        with pytest.raises(PackageError, match=words):
+            files_of(reference, digest, {"scripts/test.sh": tmp_path / "test.sh"})
 
 
 def test_modules_that_a_method_imports_from_its_folder_are_packaged_with_it(tmp_path, monkeypatch):
-    folders = {}
     for number in (1, 2):
         (tmp_path / f"in_{number}").mkdir()
         monkeypatch.chdir(tmp_path / f"in_{number}")
@@ -252,15 +247,13 @@ def test_modules_that_a_method_imports_from_its_folder_are_packaged_with_it(tmp_
         own.write_text("import own_help\nclass Own(Method): ...")
         (Path.cwd() / "own_help.py").write_text(f"# {number}")
         monkeypatch.syspath_prepend(Path.cwd())
-        sha256 = digest_of(method_sources.source_files(own.stem, own))
-        result = SimpleNamespace(folder=Path("set"), own_methods={f"own_method_{number}:Own": sha256})
-        folders[number] = cast(ResultFolder, result)
+        recorded = f"{own.stem}:Own", digest_of(method_sources.source_files(own.stem, own))
         names = {f"own_methods/{name}.py": Path.cwd() / f"{name}.py" for name in (own.stem, "own_help")}
-        assert method_files(folders[number], {}) == names
-        assert list(method_files(folders[number], {"own_help.py": Path("own_help.py")})) == [f"own_methods/{own.name}"]
+        assert files_of(*recorded, {}) == names
+        assert list(files_of(*recorded, {"own_help.py": Path("own_help.py")})) == [f"own_methods/{own.name}"]
     (Path.cwd() / "own_help.py").write_text("# edited")
     with pytest.raises(PackageError, match=r"own_method_2.py \(with own_help.py\) was changed after the runs"):
-        method_files(folders[2], {})
+        files_of(*recorded, {})
 
 
 def _sparse(path: Path) -> None:
