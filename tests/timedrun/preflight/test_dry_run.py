@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from image_classification.configs import synthetic_smoke
+from language_model.configs import topics_methods
 from mlevents import keys, record
 from mlevents.checks.log_check import check
 from mlevents.record import RunRecord
@@ -18,28 +20,20 @@ from timedrun.preflight.dry_run import SimulatedClock, write_log, write_set
 from timedrun.preflight.plan import facts_or_declared
 
 pytestmark = pytest.mark.usefixtures("stay_frozen")
-SMALL: dict[str, tuple[str, dict[str, Any]]] = {
-    "synthetic_smoke": ("image_classification", {}),
-    "topics_methods": ("language_model", {"max_samples": 32}),
+TOPICS = topics_methods()
+SMALL = {
+    "images": synthetic_smoke(),
+    "text": replace(TOPICS, max_samples=32, evaluation=replace(TOPICS.evaluation, target=0.0, every=16, first=16)),
 }
+"""Configs that run in a second: two evaluations, of which the last counts."""
 
 
 def ranks(world_size: int = 1) -> ProcessGroup:
     return ProcessGroup(0, world_size, 0, torch.device("cpu"))
 
 
-def small(name: str) -> tuple[Any, RunConfig]:
-    """A config that runs in a second: two evaluations, of which the last counts."""
-    package, changes = SMALL[name]
-    benchmark = find(package)
-    config = replace(benchmark.config(name), **changes)
-    if name.startswith("topics"):
-        config = replace(config, evaluation=replace(config.evaluation, target=0.0, every=16, first=16))
-    return benchmark, config
-
-
-def dry_run_logs(name: str, folder: Path) -> list[Path]:
-    benchmark, config = small(name)
+def dry_run_logs(config: RunConfig, folder: Path) -> list[Path]:
+    benchmark = find(config.benchmark)
     plan = benchmark.plan(config, ranks(), None)
     return write_set(benchmark, config, plan, folder / "set", runs=2, ranks=ranks(), platform="1xCPU")
 
@@ -52,20 +46,20 @@ def announced_and_course(log: RunRecord) -> tuple[list[Any], list[Any]]:
     return announced, [name for number, name in enumerate(names) if name not in names[:number]]
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_a_dry_run_logs_a_real_ones_events(name, tmp_path, make_run):
-    benchmark, config = small(name)
+@pytest.mark.parametrize("config", SMALL.values(), ids=SMALL)
+def test_a_dry_run_logs_a_real_ones_events(config, tmp_path, make_run):
+    benchmark = find(config.benchmark)
     with make_run(config, benchmark.spec) as run:
         benchmark.train(config, run)
     real = record.read(tmp_path / "result_0.txt")
-    made = record.read(dry_run_logs(name, tmp_path)[0])
+    made = record.read(dry_run_logs(config, tmp_path)[0])
     assert announced_and_course(made) == announced_and_course(real)
     assert made.status == real.status == keys.SUCCESS
 
 
 def test_the_same_config_gives_the_same_bytes_each_run_its_seed_and_its_files(tmp_path):
-    logs = dry_run_logs("synthetic_smoke", tmp_path)
-    again = dry_run_logs("synthetic_smoke", tmp_path / "again")
+    logs = dry_run_logs(SMALL["images"], tmp_path)
+    again = dry_run_logs(SMALL["images"], tmp_path / "again")
     assert [log.read_bytes() for log in logs] == [log.read_bytes() for log in again]
     assert [record.read(log).seed for log in logs] == [1, 2]
     for number in range(2):
