@@ -80,7 +80,7 @@ time.sleep(60)
     finally:
         process.kill()
         process.wait()
-    until(lambda: not any(map(alive, processes)))
+    assert until(lambda: not any(map(alive, processes)))
     until(lambda: not list((tmp_path / "temporary").iterdir()))
 
 

@@ -114,6 +114,16 @@ def test_other_data_or_info_is_refused(make_run, tmp_path, changes, words):
     assert finished(resume(make_run, tmp_path)).status == keys.SUCCESS  # nothing was lost
 
 
+def test_a_resumed_log_says_what_was_taken_back_of_a_killed_one_which_is_kept(make_run, tmp_path):
+    kill_after(7, make_run, tmp_path)
+    lost = len(record.read(tmp_path / "result_0.txt").events)
+    (event,) = finished(resume(make_run, tmp_path, check_every=1)).all(keys.RESUMED)
+    assert len(record.read(tmp_path / "interrupted_1.txt").events) == lost
+    assert (event.value, event.metadata["attempt"]) == (2, 1)
+    assert event.metadata["lines_taken_back"] == lost - event.line + 1
+    assert 0 <= event.metadata["gap_seconds"] < 60 and "steps_lost" not in event.metadata
+
+
 def test_lost_steps_are_logged_if_the_interrupted_log_has_the_last_step(make_run, tmp_path):
     def fail(done: int) -> None:
         if done == 5:

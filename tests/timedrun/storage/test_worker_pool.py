@@ -107,7 +107,7 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     worker = psutil.Process(int(until(lambda: marker.exists() and marker.read_text(), 40)))
     parent.kill()
     parent.wait()
-    until(lambda: not alive(worker))
+    assert until(lambda: not alive(worker))
 
 
 def test_time_left_counts_only_what_was_made_now(monkeypatch):
