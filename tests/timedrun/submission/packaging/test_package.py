@@ -16,8 +16,10 @@ import pytest
 from mlperf_logging.repo_checker import repo_checker
 
 from judging.ground.errors import TimedrunError
+from judging.ground.result_files import read_json
+from tests.judging.conftest import change_json
 from tests.timedrun.conftest import git
-from tests.timedrun.submission.conftest import described, edit, edit_runs, implementation, probe_python, read_json
+from tests.timedrun.submission.conftest import described, implementation, probe_python
 from timedrun.storage import method_sources
 from timedrun.storage.method_sources import digest_of
 from timedrun.submission.packaging import package as packages
@@ -153,9 +155,11 @@ def test_tracked_files_and_untracked_python_are_packaged(result_set, source, pac
 
 def test_missing_and_differing_records_of_runs_are_noted_and_kept(result_set, packaged):
     data = {"name": "imagenet", "sha256": "b" * 64, "of": "every file"}
-    edit(result_set / "run_1" / "provenance.json", data=data, image_digest=None, command=f"timedrun run {result_set}/x")
+    change_json(
+        result_set / "run_1" / "provenance.json", data=data, image_digest=None, command=f"timedrun run {result_set}/x"
+    )
     (result_set / "run_2" / "environment.txt").write_text("torch==1.0\n")
-    edit(result_set / "run_4" / "system.json", cooling="", hw_notes="warm")
+    change_json(result_set / "run_4" / "system.json", cooling="", hw_notes="warm")
     report = packaged(result_set)
     for words in (
         "run_1/provenance.json: contains a path",
@@ -282,25 +286,34 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "link up": (lambda s: (s / "run_0" / "up").symlink_to("../.."), "up: a symbolic link"),
     "pipe as a log": (lambda s: os.mkfifo(s / "result_9.txt"), "result_9.txt: a named pipe"),
     "a pipe config": (lambda s: [do(s / "run_0/config.json") for do in (Path.unlink, os.mkfifo)], "json: a named"),
-    "link as a config": (lambda s: _replaced_by_link(s / "run_0" / "config.json"), "config.json: a symbolic link, not"),
+    "link as a config": (lambda s: _replaced_by_link(s / "run_0/config.json"), "config.json: a symbolic link, not"),
     "link as a run's folder": (lambda s: _replaced_by_link(s / "run_0"), "run_0: a symbolic link"),
     "folder as a log": (lambda s: (s / "result_9.txt").mkdir(), "result_9.txt"),
     "huge log": (lambda s: _sparse(s / "result_0.txt"), "result_0.txt has 51 MiB"),
-    "deep config": (lambda s: (s / "run_0" / "config.json").write_text("[" * 10**5), "config.json: cannot be read"),
-    "list as provenance": (lambda s: (s / "run_0" / "provenance.json").write_text("[]"), "provenance.json: not a JSON"),
+    "deep config": (lambda s: (s / "run_0/config.json").write_text("[" * 10**5), "config.json: cannot be read"),
+    "list as provenance": (lambda s: (s / "run_0/provenance.json").write_text("[]"), "provenance.json: not a JSON"),
     "scaling.json": (lambda s: (s / "scaling.json").write_text("{}"), "scaling.json: scales the score"),
     "markup": (lambda s: _in_logs(s, imagenet_baseline="a`<script>"), "config_name is .* cannot hold"),
     "no results": (lambda s: [p.rename(s / f"x{p.name}") for p in s.glob("result_*")], "no result_N.txt found"),
     "no log": (lambda s: (s / "result_9.txt").write_text("hello"), "result_9.txt: not an MLPerf log"),
     "odd name": (lambda s: (s / "result_0.txt").rename(s / "result_a.txt"), "result_a.txt: .* with a number"),
-    "no config": (lambda s: (s / "run_3" / "config.json").unlink(), "run_3/config.json: missing"),
-    "strange benchmark": (lambda s: edit(s / "run_3" / "config.json", benchmark="a; b"), "not the import name"),
-    "no package": (lambda s: edit_runs(s, "config.json", benchmark="no_1"), "no package no_1 is"),
+    "no config": (lambda s: (s / "run_3/config.json").unlink(), "run_3/config.json: missing"),
+    "strange benchmark": (lambda s: change_json(s / "run_3/config.json", benchmark="a; b"), "not the import name"),
+    "no package": (lambda s: change_json(*s.glob("run_*/config.json"), benchmark="no_1"), "no package no_1 is"),
     "no environment": (lambda s: (s / "run_3" / "environment.txt").unlink(), "run_3/environment.txt: missing"),
-    "number as text": (lambda s: edit(s / "run_3" / "system.json", number_of_nodes=1), "number_of_nodes is 1"),
-    "nested software": (lambda s: edit(s / "run_0" / "system.json", other_software_stack={"a": {"b": 1}}), "not text"),
-    "another division": (lambda s: edit(s / "run_3" / "system.json", division="closed"), "division is 'closed', but"),
-    "another submitter": (lambda s: edit(s / "run_3" / "system.json", submitter="Else"), "submitter is 'Else', but"),
+    "number as text": (lambda s: change_json(s / "run_3/system.json", number_of_nodes=1), "number_of_nodes is 1"),
+    "nested software": (
+        lambda s: change_json(s / "run_0/system.json", other_software_stack={"a": {}}),
+        "not text",
+    ),
+    "another division": (
+        lambda s: change_json(s / "run_3/system.json", division="closed"),
+        "is 'closed', but",
+    ),
+    "another submitter": (
+        lambda s: change_json(s / "run_3/system.json", submitter="Else"),
+        "submitter is 'Else', but",
+    ),
     "resumed, in the closed division": (
         lambda s: _in_logs(s, open="closed", cache_clear="resumed"),
         "result_0.txt, line .*the closed division forbids",
