@@ -154,10 +154,8 @@ def test_tracked_files_and_untracked_python_are_packaged(result_set, source, pac
 
 
 def test_missing_and_differing_records_of_runs_are_noted_and_kept(result_set, packaged):
-    data = {"name": "imagenet", "sha256": "b" * 64, "of": "every file"}
-    change_json(
-        result_set / "run_1" / "provenance.json", data=data, image_digest=None, command=f"timedrun run {result_set}/x"
-    )
+    data, path = {"name": "imagenet", "sha256": "b" * 64, "of": "every file"}, result_set / "run_1/provenance.json"
+    change_json(path, data=data, image_digest=None, command=f"timedrun run {result_set}/x")
     (result_set / "run_2" / "environment.txt").write_text("torch==1.0\n")
     change_json(result_set / "run_4" / "system.json", cooling="", hw_notes="warm")
     report = packaged(result_set)
@@ -302,18 +300,9 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "no package": (lambda s: change_json(*s.glob("run_*/config.json"), benchmark="no_1"), "no package no_1 is"),
     "no environment": (lambda s: (s / "run_3" / "environment.txt").unlink(), "run_3/environment.txt: missing"),
     "number as text": (lambda s: change_json(s / "run_3/system.json", number_of_nodes=1), "number_of_nodes is 1"),
-    "nested software": (
-        lambda s: change_json(s / "run_0/system.json", other_software_stack={"a": {}}),
-        "not text",
-    ),
-    "another division": (
-        lambda s: change_json(s / "run_3/system.json", division="closed"),
-        "is 'closed', but",
-    ),
-    "another submitter": (
-        lambda s: change_json(s / "run_3/system.json", submitter="Else"),
-        "submitter is 'Else', but",
-    ),
+    "nested software": (lambda s: change_json(s / "run_0/system.json", other_software_stack={"a": {}}), "not text"),
+    "another division": (lambda s: change_json(s / "run_3/system.json", division="closed"), "is 'closed', but"),
+    "another submitter": (lambda s: change_json(s / "run_3/system.json", submitter="Else"), "submitter is 'Else', but"),
     "resumed, in the closed division": (
         lambda s: _in_logs(s, open="closed", cache_clear="resumed"),
         "result_0.txt, line .*the closed division forbids",
