@@ -3,7 +3,6 @@
 import socket
 import threading
 from concurrent.futures import Future
-from typing import Any
 from unittest.mock import MagicMock
 
 import psutil
@@ -32,18 +31,17 @@ def tcp_pair() -> tuple[Connection, Connection]:
 class Run:
     """The watchdogs of all ranks, on one fake clock and without threads."""
 
-    def __init__(self, world_size: int = 2, **options: Any) -> None:
+    def __init__(self, world_size: int = 2) -> None:
         self.now = 100.0
         self.ended: dict[int, tuple[str, ExitCode]] = {}
         pairs = {rank: tcp_pair() for rank in range(1, world_size)}
         self.connections = {0: {rank: pair[0] for rank, pair in pairs.items()}}
         self.connections |= {rank: {0: pair[1]} for rank, pair in pairs.items()}
         self.probes = [MagicMock(**{"sample.return_value": None}) for _ in range(world_size)]
-        options = {"environment": {}, "clock": lambda: self.now} | options
         self.watchdogs = []
         for rank in range(world_size):
             group = ProcessGroup(rank, world_size, rank, CPU)
-            watchdog = Watchdog(group, lambda *end, rank=rank: self.ended.setdefault(rank, end), **options)
+            watchdog = Watchdog(group, lambda *end, rank=rank: self.ended.setdefault(rank, end), clock=lambda: self.now)
             self.watchdogs.append(watchdog.open(self.connections[rank], self.probes[rank]))
         self.running = set(range(world_size))
 
@@ -171,9 +169,10 @@ def test_rank_0_of_many_looks_at_all_of_them_seldom_enough_to_leave_the_core_to_
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "nan", "inf"])
-def test_an_invalid_number_of_seconds_is_refused(text):
+def test_an_invalid_number_of_seconds_is_refused(text, monkeypatch):
+    monkeypatch.setenv(STUCK, text)
     with pytest.raises(UsageError, match="TIMEDRUN_STUCK_SECONDS"):
-        Watchdog(ProcessGroup(0, 2, 0, CPU), lambda *end: None, environment={STUCK: text})
+        Watchdog(ProcessGroup(0, 2, 0, CPU), lambda *end: None)
 
 
 IDLE, BUSY = 15.0, 1200.0

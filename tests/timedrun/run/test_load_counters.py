@@ -29,7 +29,7 @@ class Machine:
     """A simulated kernel: files of /proc and of control groups, and a clock."""
 
     def __init__(self, folder: Path) -> None:
-        self.proc, self.cgroup, self.powercap = folder / "proc", folder / "cgroup", folder / "powercap"
+        self.root, self.proc, self.powercap = folder, folder / "proc", folder / "sys/class/powercap"
         self.now = 100.0
         self.own = 50.0
 
@@ -48,14 +48,14 @@ class Machine:
 
     def pressure(self, microseconds: int, file: str = "proc/pressure/memory") -> None:
         text = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={microseconds}\nfull avg10=0.00 total=7\n"
-        self.write(self.proc.parent / file, text)
+        self.write(self.root / file, text)
 
     def groups(self, lines: str, **throttled: int) -> None:
         """Write the process's control groups and the `nr_throttled` of each group's file, by its folder."""
         self.write(self.proc / "self" / "cgroup", lines)
         for folder, count in throttled.items():
             text = f"usage_usec 1\nnr_periods 100\nnr_throttled {count}\n" if count >= 0 else "usage_usec 1\n"
-            self.write(self.cgroup / folder.replace("__", "/") / "cpu.stat", text)
+            self.write(self.root / "sys/fs/cgroup" / folder.replace("__", "/") / "cpu.stat", text)
 
     def zone(self, name: str, joules: float, *, kind: str = "package-0", most: float = 262_143.3) -> None:
         """Write the energy counter of a powercap zone, which wraps around at `most` joules."""
@@ -63,7 +63,7 @@ class Machine:
             self.write(self.powercap / name / file, f"{text if file == 'name' else int(float(text))}\n")
 
     def begun(self) -> LoadCounters:
-        counters = LoadCounters(CPU, lambda: self.now, proc=self.proc, cgroup=self.cgroup, powercap=self.powercap)
+        counters = LoadCounters(CPU, lambda: self.now, self.root)
         counters.begin()
         return counters
 
@@ -121,7 +121,7 @@ def test_a_block_counts_what_was_used_since_the_block_before(machine):
 )
 def test_throttling_and_pressure_are_the_runs_groups(machine, lines, throttled):
     machine.groups(lines, **dict.fromkeys(throttled, 0) | {name: -1 for name, count in throttled.items() if count < 0})
-    own = f"cgroup/{next(iter(throttled)).replace('__', '/')}/memory.pressure"
+    own = f"sys/fs/cgroup/{next(iter(throttled)).replace('__', '/')}/memory.pressure"
     machine.pressure(0, own)
     counters = machine.begun()
     machine.groups(lines, **throttled)
