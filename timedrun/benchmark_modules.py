@@ -35,7 +35,7 @@ class RunInfoModule(Protocol[ConfigT]):
 
 
 class DatasetsModule(Protocol[ConfigT]):
-    """`datasets.py`, optional: the data before and after the run."""
+    """`datasets.py`, and each of its functions, optional: the data before and after the run."""
 
     def preflight(self, config: ConfigT, folder: Path | None, ranks: int) -> list[str]:
         """Return an error message for each fault of `config` and its data, without reading a sample."""
@@ -47,28 +47,17 @@ class DatasetsModule(Protocol[ConfigT]):
     def data_notes(self, config: ConfigT, folder: Path | None, *, whole: bool) -> list[str]:
         """Return what is doubtful in the data, of which `timedrun preflight` has a part read: not `whole`."""
 
-
-class SyntheticModule(Protocol[ConfigT]):
-    """`datasets.py`, needed by `profile --synthetic`."""
+    def unavailable(self, config: ConfigT) -> list[str]:
+        """Return those messages of `preflight` that are about this machine only, of a benchmark with requirements on
+        the device; without the config's device here, they are notes and not errors."""
 
     def synthetic(self, config: ConfigT, folder: Path) -> RunConfig:
-        """Return `config` on random data of the shapes and declared sizes of its own; write what runs read to
-        `folder`, unless another config has."""
-
-
-class HardwareModule(Protocol[ConfigT]):
-    """`datasets.py` of a benchmark with requirements on the device, optional."""
-
-    def unavailable(self, config: ConfigT) -> list[str]:
-        """Return those messages of `preflight` that are about this machine only; without the config's device here,
-        they are notes and not errors."""
-
-
-class TokensModule(Protocol[ConfigT]):
-    """`datasets.py` of a benchmark of text, optional."""
+        """Return `config` on random data of the shapes and declared sizes of its own, for `profile --synthetic`; write
+        what runs read to `folder`, unless another config has."""
 
     def tokens_per_sample(self, config: ConfigT, folder: Path | None) -> float:
-        """Return the mean number of tokens of a training sample without padding, for `profile --interleaved`."""
+        """Return the mean number of tokens of a training sample of text without padding, for
+        `profile --interleaved`."""
 
 
 class PrepareModule(Protocol):

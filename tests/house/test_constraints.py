@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
@@ -14,28 +15,23 @@ OF_CUDA = ("cuda-", "nvidia-", "triton")
 """Beginnings of packages that torch itself pins."""
 
 
-def needed(texts: list[str], extras: set[str], seen: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Add to `seen` the packages of these requirements, each with an extra or "", and those that they need here."""
-    for one in map(Requirement, texts):
-        name = canonicalize_name(one.name)
-        if one.marker and not any(one.marker.evaluate({"extra": extra}) for extra in {"", *extras}):
-            continue
-        if name.startswith(OF_CUDA) or {(name, extra) for extra in {"", *one.extras}} <= seen:
-            continue
-        seen |= {(name, extra) for extra in {"", *one.extras}}
-        try:
-            needed(requires(name) or [], one.extras, seen)
-        except PackageNotFoundError:
-            seen.discard((name, ""))  # of an extra that is not installed here
-    return seen
-
-
 def test_every_installed_requirement_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    of_extras = sum(project["optional-dependencies"].values(), [])
-    found = {name for name, _ in needed(project["dependencies"] + of_extras, set(), set())}
-    assert {"torch", "jinja2", "pytest"} <= found  # jinja2: torch needs it
-    assert found <= PINNED, sorted(found - PINNED)
+    waiting = [(text, "") for text in sum(project["optional-dependencies"].values(), project["dependencies"])]
+    found: set[tuple[str, str]] = set()  # packages, each with an extra or ""
+    while waiting:
+        text, of_extra = waiting.pop()
+        one = Requirement(text)
+        name = canonicalize_name(one.name)
+        if name.startswith(OF_CUDA) or (one.marker and not one.marker.evaluate({"extra": of_extra})):
+            continue
+        new = {(name, extra) for extra in {"", *one.extras}} - found
+        with suppress(PackageNotFoundError):  # of an extra that is not installed here
+            waiting += [(text, extra) for _, extra in new for text in requires(name) or []]
+            found |= new
+    names = {name for name, _ in found}
+    assert {"torch", "jinja2", "pytest"} <= names  # jinja2: torch needs it
+    assert names <= PINNED, sorted(names - PINNED)
 
 
 def test_what_the_image_installs_besides_is_pinned():

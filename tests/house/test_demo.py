@@ -16,12 +16,9 @@ def house(tmp_path: Path) -> Path:
     for name in ("demo.sh", "setup.sh", "environment.sh"):
         shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/timedrun").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/told\n')
-    (tmp_path / "bin/timedrun").chmod(0o755)
-    (tmp_path / "bin/nproc").write_text("#!/bin/sh\necho 16\n")
-    (tmp_path / "bin/nproc").chmod(0o755)
-    (tmp_path / "bin/python").write_text("#!/bin/sh\necho bf16\n")
-    (tmp_path / "bin/python").chmod(0o755)
+    for name, line in {"timedrun": f'echo "$@" >> {tmp_path}/told', "nproc": "echo 16", "python": "echo bf16"}.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
     return tmp_path
 
 

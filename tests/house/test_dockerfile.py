@@ -33,17 +33,13 @@ def test_the_context_of_a_build_has_what_git_tracks_of_the_source_and_what_is_co
     assert {name.split("/")[0] for name in tracked.stdout.splitlines()} - {".ci", ".gitignore"} == sent
 
 
-def test_the_default_is_the_runtime_image_whose_user_is_a_number_that_kubernetes_believes():
-    assert re.findall(r"^FROM (\S+)", TEXT, flags=re.MULTILINE)[-1] == "runtime"
-    assert re.findall(r"^USER (\S+)", TEXT, flags=re.MULTILINE) == ["${USER_ID}", "0", "${USER_ID}"]
-    assert {*re.findall(r"^ARG USER_ID=(\d+)$", TEXT, flags=re.MULTILINE)} == {"1000"}
-
-
-def test_the_base_is_a_dated_image_of_nvidia_and_the_test_image_alone_has_development_tools():
+def test_the_base_is_a_dated_image_of_nvidia_and_the_test_image_alone_which_is_no_default_has_development_tools():
     before, *stages = re.split(r"^FROM ", re.sub(r"^ *#.*\n", "", TEXT, flags=re.MULTILINE), flags=re.MULTILINE)
     assert re.fullmatch(r"ARG BASE=nvcr\.io/nvidia/pytorch:\d\d\.\d\d-py3\s*", before)
     of = {stage.split()[2] if stage.split()[1:2] == ["AS"] else "": stage for stage in stages}
-    assert [stage.split()[0] for stage in stages] == ["${BASE}", "${BASE}", "runtime", "runtime"]
+    assert [stage.split()[0] for stage in stages] == ["${BASE}", "${BASE}", "runtime", "runtime"]  # the last: default
+    assert re.findall(r"^USER (\S+)", TEXT, flags=re.MULTILINE) == ["${USER_ID}", "0", "${USER_ID}"]
+    assert {*re.findall(r"^ARG USER_ID=(\d+)$", TEXT, flags=re.MULTILINE)} == {"1000"}  # Kubernetes believes a number
     extras, runs = re.findall(r"^ARG EXTRAS=(.*)$", of["runtime"], flags=re.MULTILINE), r"\bgit\b"
     assert len(extras) == 1 and "dev" not in extras[0].split(",") and not re.search(runs, of["runtime"])
     (kept,) = re.findall(r"--constraint (\S+)", of["test"])

@@ -1,65 +1,38 @@
 """Every expansion in a shell script stands in quotes, so that no path or option is split or expanded again."""
 
+import json
 import re
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from judging.ground.result_files import ResultPaths
 from timedrun.submission.packaging import package_scripts
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(path for pattern in ("scripts/*.sh", "scripts/*.sbatch", ".ci/run") for path in ROOT.glob(pattern))
-_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_NUMBERS = ("?", "#", "$")
-"""Expansions that are always numbers."""
+DOCKERFILE = """FROM scratch
+SHELL ["/bin/bash", "-c"]
+RUN <<OF_SCRIPT
+{}
+OF_SCRIPT
+"""
+FAULTS = ("SC2086", "SC2046", "SC2006", "SC2048", "SC2068", "SC2206", "SC2207", "SC1", "DL1000")
+"""Those of expansions, outputs of commands and arrays without quotes; the last two of what could not be read."""
 
 
 def unquoted(text: str) -> list[str]:
-    """The expansions of a script that stand in no double quotes, each from its dollar sign to the end of its line.
-
-    Not counted: the right side of an assignment, which is never split, numbers, and ${x:+words} as such, which gives
-    words that are written there (what they expand is counted)."""
-    texts = []
-    closes = []  # what ends each construct that is open: '"' or ")" or "}"
-    word = place = 0  # where the word under way begins
-    while place < len(text):
-        sign = text[place]
-        quoted = bool(closes) and closes[-1] in ('"', '}"')
-        if closes and sign == closes[-1][0] and (sign != '"' or closes[-1] == '"'):
-            closes.pop()
-        elif sign == "\\":
-            place += 1
-        elif sign == "'" and not quoted:
-            place = text.index("'", place + 1)
-        elif sign == '"':
-            closes.append('"')
-        elif sign == "#" and not quoted and place == word:
-            place = text.find("\n", place) - 1
-            if place < 0:
-                break
-        elif sign == "`" or (sign == "$" and text[place + 1 : place + 2] in ("(", "{") or _named(text, place)):
-            inner = text[place + 1 : place + 2]
-            name = _NAME.match(text, place + 2 if inner == "{" else place + 1)
-            after = text[name.end() : name.end() + 2] if name else ""
-            assigned = re.match(r"[A-Za-z_]\w*\+?=", text[word:place])
-            harmless = (name and name[0] in _NUMBERS) or (inner == "{" and after in (":+", "+"))
-            if sign == "`" or not (quoted or assigned or harmless):
-                texts.append(text[place:].partition("\n")[0])
-            if inner == "(":
-                closes.append(")")
-            elif inner == "{":
-                closes.append('}"' if quoted else "}")
-            if inner in ("(", "{"):
-                place += 1
-                word = place + 1
-        elif sign.isspace() or sign in ";|&()":
-            word = place + 1
-        place += 1
-    return texts
-
-
-def _named(text: str, place: int) -> bool:
-    return text[place] == "$" and _NAME.match(text, place + 1) is not None
+    """What stands in no double quotes in a script, by ShellCheck, which hadolint applies to the commands of a
+    Dockerfile; and what that lets pass: in the list of a `for` and in the words of ${x:+words}."""
+    command = ["hadolint", "--no-fail", "--format", "json", "-"]
+    said = subprocess.check_output(command, input=DOCKERFILE.format(text), text=True, timeout=60)
+    bare = re.sub(r'"[^"]*"', "", text)
+    return [
+        *(finding["message"] for finding in json.loads(said) if finding["code"].startswith(FAULTS)),
+        *re.findall(r"\bfor \w+ in [^;\n]*\$.*|\$\{\w+:?\+[^}]*\$.*", bare),
+    ]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
@@ -74,22 +47,11 @@ def test_a_script_that_changes_its_folder_obeys_no_cdpath(script):
 
 
 def test_the_scripts_of_a_package_quote_every_expansion(tmp_path):
-    class Set:
-        package_name, ranks, threads, own_methods = "image_classification", 2, 4, {"my_module:MyMethod": "0"}
-        is_command, configs = False, ({"seed": 1, "command": "true"},)
-
-        class _Run:
-            number, side = 0, Path("run_0")
-
-        paths = (_Run,)
-
-    class SetOfACommand(Set):
-        is_command = True
-
-    value = Set
-    command = SetOfACommand
+    settings = {"package_name": "image_classification", "ranks": 2, "threads": 4, "paths": [ResultPaths(Path(), 0)]}
+    settings |= {"own_methods": {"my_module:MyMethod": "0"}, "configs": [{"seed": 1, "command": "true"}]}
+    kinds = [SimpleNamespace(**settings, is_command=is_command) for is_command in (False, True)]
     (tmp_path / "pyproject.toml").write_text('[project.optional-dependencies]\nvision = ["pillow>=10"]\n')
-    files = [package_scripts.scripts(of, tmp_path, "pillow==11\n") for of in (value, command)]
+    files = [package_scripts.scripts(kind, tmp_path, "pillow==11\n") for kind in kinds]
     scripts = [text for of in files for name, text in of.items() if name.endswith(".sh")]
     assert len(scripts) == 6
     assert all(script.count('"$') + script.count('"${') > 1 for script in scripts)

@@ -202,7 +202,9 @@ class NodeAgent:
             ended = [number for number in codes if codes[number] not in FAILED and -codes[number] != signal.SIGTERM]
             known = [message for code, message in errors if code == ExitCode.RANK_LOST]
             if ended:  # later ones were ended by the agent
-                lost = f"rank {ended[0]} {_exit_message(codes[ended[0]])}"
+                code = codes[ended[0]]
+                how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+                lost = f"rank {ended[0]} {how}"
             elif known or ExitCode.RANK_LOST in codes.values():
                 lost = (known or ["a rank was lost"])[0]
         numbers = [self._status.read(number, "number") for number in self._numbers]
@@ -215,10 +217,6 @@ class NodeAgent:
             errors,
             next((number["number"] for number in numbers if number), None),
         )
-
-
-def _exit_message(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
 
 
 class _NoMore(Exception):

@@ -6,7 +6,7 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, Self
 
 import torch
@@ -63,12 +63,11 @@ class Watchdog:
         ranks: ProcessGroup,
         on_end: Callable[[str, ExitCode], object],
         *,
-        environment: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ranks = ranks
         self.on_end = on_end
-        self.stuck = _stuck_seconds(environment)
+        self.stuck = _stuck_seconds()
         self.step = 0
         self.failure: RunFailure | None = None
         """Reason why the run ends, once known."""
@@ -244,8 +243,8 @@ class Watchdog:
         return find_stalled(running, self.step, self.stuck, BUSY_SECONDS)
 
 
-def _stuck_seconds(environment: Mapping[str, str]) -> float:
-    text = environment.get(STUCK) or str(STUCK_SECONDS)
+def _stuck_seconds() -> float:
+    text = os.environ.get(STUCK) or str(STUCK_SECONDS)
     with contextlib.suppress(ValueError):
         if 1 <= (seconds := float(text)) < float("inf"):
             return seconds

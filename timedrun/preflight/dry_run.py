@@ -101,7 +101,7 @@ def write_log(
         progress=Progress(settings.name, shown=False),
         check_every=NEVER,
         monotonic=clock,
-        clear_cache=lambda: (True, ""),
+        clear_cache=lambda: "",
     ) as run:
         clock.advance(INIT_SECONDS)
         run.start_clock(plan.run_info)

@@ -50,18 +50,16 @@ OF_RANKS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
 
 class LoadCounters:
     """Counters of this process, its descendants and its machine, and of `device` if it is a GPU. One that cannot be
-    read is unknown and never ends the run."""
+    read is unknown and never ends the run. root: of the kernel's files."""
 
     def __init__(
         self,
         device: torch.device | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        *,
-        proc: Path = Path("/proc"),
-        cgroup: Path = Path("/sys/fs/cgroup"),
-        powercap: Path = Path("/sys/class/powercap"),
+        root: Path = Path("/"),
     ) -> None:
-        self._monotonic, self._proc, self._cgroup, self._powercap = monotonic, proc, cgroup, powercap
+        self._monotonic, self._proc = monotonic, root / "proc"
+        self._cgroup, self._powercap = root / "sys/fs/cgroup", root / "sys/class/powercap"
         self._boot, self._processors = boot_id(), os.cpu_count() or 1
         self._children: list[int] = []
         self._threads: ThreadTimes = {}

@@ -28,30 +28,24 @@ def drop_file(mounts: Path = Path("/proc/self/mountinfo")) -> Path:
     return DROP_FILE
 
 
-def clear(file: Path | None = None) -> tuple[bool, str]:
-    """Flush this node's dirty pages to disk and drop its caches through `file` (default: `drop_file()`).
-
-    Return True, or False and the reason for the log.
-    """
+def clear(file: Path | None = None) -> str:
+    """Flush this node's dirty pages to disk and drop its caches through `file` (default: `drop_file()`); return the
+    reason for the log if they could not be dropped, else ""."""
     os.sync()  # a dirty page cannot be dropped
     try:
         (file or drop_file()).write_text(DROP_ALL)
     except OSError as error:
-        return False, f"{type(error).__name__}: {error.strerror}"
-    return True, ""
+        return f"{type(error).__name__}: {error.strerror}"
+    return ""
 
 
-def clear_on_every_node(ranks: "ProcessGroup", clear: Callable[[], tuple[bool, str]] = clear) -> tuple[bool, str]:
-    """Drop the caches of each node of the run; called by all ranks, done by each node's local rank 0.
-
-    Return True if every node did, else False and the reason of the first that did not.
-    """
+def clear_on_every_node(ranks: "ProcessGroup", clear: Callable[[], str] = clear) -> str:
+    """Drop the caches of each node of the run; called by all ranks, done by each node's local rank 0. Return the reason
+    of the first node that did not, "" if every node did."""
     answers = ranks.all_gather(clear() if ranks.local_rank == 0 else None)
     nodes = [answer for answer in answers if answer is not None]
-    for number, (done, reason) in enumerate(nodes):
-        if not done:
-            return False, f"node {number} of {len(nodes)}: {reason}" if len(nodes) > 1 else reason
-    return True, ""
+    number, reason = next(((number, reason) for number, reason in enumerate(nodes) if reason), (0, ""))
+    return f"node {number} of {len(nodes)}: {reason}" if reason and len(nodes) > 1 else reason
 
 
 def obstacle(file: Path | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Progress lines of a run on standard error, at most one per second."""
+"""Progress lines of a run on standard error, at most one per second on a terminal, one in five seconds elsewhere."""
 
 import sys
 import time
@@ -21,21 +21,18 @@ class Progress:
         *,
         shown: bool,
         stream: TextIO | None = None,
-        every_seconds: float = 1.0,
         budget_seconds: float = 0.0,
     ) -> None:
         self.label = label
         self.shown = shown
         self.stream = stream or sys.stderr
-        self.every = every_seconds
         self.total_samples = 0
         """Samples of the whole schedule; 0: not known."""
         self.budget_seconds = budget_seconds
         """Limit of the time on the clock; 0: none."""
         self.start()
         self.live = self.stream.isatty()
-        if not self.live:
-            self.every = max(every_seconds, 5.0)
+        self.every = 1.0 if self.live else 5.0
 
     def start(self, seconds_before: float = 0.0, samples_before: int = 0) -> None:
         """Count elapsed time and samples from now. A resumed run has spent `seconds_before` on its clock, and trained

@@ -64,7 +64,7 @@ class TimedRun:
         load: LoadCounters | None = None,
         check_every: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        clear_cache: Callable[[], tuple[bool, str]] = page_cache.clear,
+        clear_cache: Callable[[], str] = page_cache.clear,
     ) -> None:
         self.config = config
         self.spec = spec
@@ -95,11 +95,11 @@ class TimedRun:
     def __enter__(self) -> Self:
         try:
             if not self.state.is_resumed:
-                done, reason = False, "not requested"
+                reason = "not requested"
                 if self.config.clear_cache:
-                    done, reason = page_cache.clear_on_every_node(self.ranks, self._clear_cache)
+                    reason = page_cache.clear_on_every_node(self.ranks, self._clear_cache)
                 settings = submission_of(self.spec, self.config, self.platform)
-                self.protocol.begin(settings, cleared=done, reason=reason)
+                self.protocol.begin(settings, cleared=not reason, reason=reason)
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise

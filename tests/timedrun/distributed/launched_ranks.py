@@ -5,6 +5,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from typing import Any
 
 import psutil
 
@@ -71,8 +72,10 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Return what `condition` returns once that is true."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    return found

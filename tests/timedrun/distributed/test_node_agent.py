@@ -80,9 +80,8 @@ time.sleep(60)
     finally:
         process.kill()
         process.wait()
-    until(lambda: not any(map(alive, processes)))
+    assert until(lambda: not any(map(alive, processes)))
     until(lambda: not list((tmp_path / "temporary").iterdir()))
-    assert not any(map(alive, processes))
 
 
 def test_a_command_that_cannot_be_started_is_an_error():
@@ -242,8 +241,8 @@ def test_a_run_stops_as_by_sigterm_when_the_race_that_started_it_is_killed(tmp_p
     finally:
         parent.kill()
         parent.wait()
-    until(lambda: (tmp_path / "stopped").exists() and (tmp_path / "stopped").read_text())
-    assert (tmp_path / "stopped").read_text() == "not inherited"
+    stopped = tmp_path / "stopped"
+    assert until(lambda: stopped.exists() and stopped.read_text()) == "not inherited"
 
 
 def test_a_process_whose_parent_has_already_ended_ends_at_once():

@@ -100,29 +100,23 @@ def differences(*given: dict[str, object]) -> list[str]:
     return sorted(text.splitlines()[1:-1])
 
 
-def test_each_setting_that_differs_is_named_with_its_ranks(toy_config):
+def test_each_setting_version_and_source_that_differs_is_named_with_its_ranks(toy_config, monkeypatch):
     other = toy_config(seed=7)
     other = replace(other, optimizer=replace(other.optimizer, peak_lr=0.25))
-    first = values_to_compare(toy_config(seed=1), Path(), {"--resume": False})
-    last = values_to_compare(other, Path(), {"--resume": True})
+    compared = []
+    for number, config in enumerate((toy_config(seed=1), other)):
+        state = {"commit": f"c{number}", "dirty": bool(number)}
+        monkeypatch.setattr(torch, "__version__", f"{number}.0")
+        monkeypatch.setattr(source, "provenance", lambda root, state=state: state)
+        compared.append(values_to_compare(config, Path(), {"--resume": bool(number)}))
+    first, last = compared
     assert on_all(2, lambda ranks: require(ranks, dict(first))) == [None, None]
     assert differences(first, first, first, last) == [
         "  - --resume: false on ranks 0-2, true on rank 3",
         "  - optimizer.peak_lr: 0.1 on ranks 0-2, 0.25 on rank 3",
         "  - seed: 1 on ranks 0-2, 7 on rank 3",
+        '  - source commit: "c0" on ranks 0-2, "c1" on rank 3',
+        "  - source dirty: false on ranks 0-2, true on rank 3",
+        '  - torch: "0.0" on ranks 0-2, "1.0" on rank 3',
     ]
     assert differences({"a": 1}, {}, {"a": 1}) == ["  - a: 1 on ranks 0, 2, nothing on rank 1"]
-
-
-def test_versions_and_source_are_compared(toy_config, monkeypatch):
-    compared = []
-    for torch_version, commit, dirty in (("1.0", "abc", False), ("2.0", "def", True)):
-        state = {"commit": commit, "dirty": dirty}
-        monkeypatch.setattr(torch, "__version__", torch_version)
-        monkeypatch.setattr(source, "provenance", lambda root, state=state: state)
-        compared.append(values_to_compare(toy_config(), Path(), {}))
-    assert differences(*compared) == [
-        '  - source commit: "abc" on rank 0, "def" on rank 1',
-        "  - source dirty: false on rank 0, true on rank 1",
-        '  - torch: "1.0" on rank 0, "2.0" on rank 1',
-    ]

@@ -37,7 +37,6 @@ def probe_of(play: Callable[[threading.Lock], object]) -> ActivityProbe:
     (lock := threading.Lock()).acquire()
     thread = threading.Thread(target=play, args=(lock,), daemon=True)
     thread.start()
-    assert thread.ident is not None
     while sys._current_frames()[thread.ident].f_code.co_name != play.__name__:
         assert thread.is_alive()
     return ActivityProbe(thread.ident, torch.device("cpu"))

@@ -3,7 +3,6 @@
 import socket
 import threading
 from concurrent.futures import Future
-from typing import Any
 from unittest.mock import MagicMock
 
 import psutil
@@ -32,18 +31,17 @@ def tcp_pair() -> tuple[Connection, Connection]:
 class Run:
     """The watchdogs of all ranks, on one fake clock and without threads."""
 
-    def __init__(self, world_size: int = 2, **options: Any) -> None:
+    def __init__(self, world_size: int = 2) -> None:
         self.now = 100.0
         self.ended: dict[int, tuple[str, ExitCode]] = {}
         pairs = {rank: tcp_pair() for rank in range(1, world_size)}
         self.connections = {0: {rank: pair[0] for rank, pair in pairs.items()}}
         self.connections |= {rank: {0: pair[1]} for rank, pair in pairs.items()}
         self.probes = [MagicMock(**{"sample.return_value": None}) for _ in range(world_size)]
-        options = {"environment": {}, "clock": lambda: self.now} | options
         self.watchdogs = []
         for rank in range(world_size):
             group = ProcessGroup(rank, world_size, rank, CPU)
-            watchdog = Watchdog(group, lambda *end, rank=rank: self.ended.setdefault(rank, end), **options)
+            watchdog = Watchdog(group, lambda *end, rank=rank: self.ended.setdefault(rank, end), clock=lambda: self.now)
             self.watchdogs.append(watchdog.open(self.connections[rank], self.probes[rank]))
         self.running = set(range(world_size))
 
@@ -171,9 +169,10 @@ def test_rank_0_of_many_looks_at_all_of_them_seldom_enough_to_leave_the_core_to_
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "nan", "inf"])
-def test_an_invalid_number_of_seconds_is_refused(text):
+def test_an_invalid_number_of_seconds_is_refused(text, monkeypatch):
+    monkeypatch.setenv(STUCK, text)
     with pytest.raises(UsageError, match="TIMEDRUN_STUCK_SECONDS"):
-        Watchdog(ProcessGroup(0, 2, 0, CPU), lambda *end: None, environment={STUCK: text})
+        Watchdog(ProcessGroup(0, 2, 0, CPU), lambda *end: None)
 
 
 IDLE, BUSY = 15.0, 1200.0
@@ -194,36 +193,31 @@ def found(activities: list[Activity]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("activities", "ranks", "why"),
+    ("activities", "hanging", "why"),
     [
         ([("collective", 16), ("own", 16), ("device", 20)], [1], "idle for 16 s while ranks 0, 2 wait for it"),
         ([("collective", 16), ("own", 17), ("own", 18)], [1, 2], "idle for 16 s while rank 0 waits for it"),
         ([("collective", 1201), ("own", 0)], [1], "rank 0 waiting for it for 1201 s"),  # whatever it works on
         ([("collective", 1201), ("collective", 1300)], [0, 1], "in a collective for 1300 s, like all ranks"),
+        # Phases that may take long.
+        ([("own", 900), ("own", 900)], [], ""),  # all evaluate, wait for data, or end
+        ([("collective", 900), ("own", 0)], [], ""),  # compiles, computes, reads or writes
+        ([("collective", 900), ("own", 900), ("own", 0)], [], ""),  # waits for the lock of one that compiles
+        ([("collective", 900), ("own", 14)], [], ""),
+        ([("collective", 14), ("own", 900)], [], ""),
+        ([("collective", 900), None], [], ""),  # its steps advance
+        ([("device", 9000), ("device", 9000)], [], ""),  # an evaluation on GPUs
+        ([("collective", 900), ("collective", 900)], [], ""),  # left to `BUSY`
     ],
 )
-def test_the_ranks_that_others_wait_for_hang(activities, ranks, why):
-    parts = [f"rank {rank} hung after step 4 at train.py:{rank} (step): {why}" for rank in ranks]
-    assert found(activities) == "; ".join([*parts, "run aborted"])
+def test_the_ranks_that_others_wait_for_hang(activities, hanging, why):
+    parts = [f"rank {rank} hung after step 4 at train.py:{rank} (step): {why}" for rank in hanging]
+    assert found(activities) == "; ".join([*parts, "run aborted"] if hanging else [])
+
+
+def test_of_many_ranks_that_hang_some_are_named():
     many = found([("collective", 16), *[("own", 16)] * 6])
     assert "rank 4 hung" in many and "rank 5" not in many and "; and 2 more ranks; run aborted" in many
-
-
-@pytest.mark.parametrize(
-    "activities",
-    [
-        [("own", 900.0), ("own", 900.0)],  # all evaluate, wait for data, or end
-        [("collective", 900.0), ("own", 0.0)],  # compiles, computes, reads or writes
-        [("collective", 900.0), ("own", 900.0), ("own", 0.0)],  # waits for the lock of one that compiles
-        [("collective", 900.0), ("own", 14.0)],
-        [("collective", 14.0), ("own", 900.0)],
-        [("collective", 900.0), None],  # its steps advance
-        [("device", 9000.0), ("device", 9000.0)],  # an evaluation on GPUs
-        [("collective", 900.0), ("collective", 900.0)],  # left to `BUSY`
-    ],
-)
-def test_a_phase_that_may_take_long_is_not_a_hang(activities):
-    assert found(activities) == ""
 
 
 def test_only_a_process_with_the_secret_is_accepted():

@@ -1,7 +1,6 @@
 """Checks before a run: disk, rights, ranks, settings, clocks; all faults at once and nothing written; hints."""
 
 import math
-from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from image_classification.configs import synthetic_smoke
 from judging.ground.errors import PreflightError
 from judging.ground.result_files import ResultPaths, next_number
 from timedrun.benchmark import find
-from timedrun.cli import main
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_times import CpuReading
@@ -24,7 +22,6 @@ from timedrun.run.worker import LaunchOptions
 from timedrun.training import number_formats
 
 NO_TEMPORARY = "No usable temporary directory found in ['/tmp']"
-Usage = namedtuple("Usage", "total used free")
 
 
 def failures(config: RunConfig, folder: Path, ranks: int = 1, **options: Any) -> list[str]:
@@ -59,12 +56,12 @@ def test_a_compiled_run_needs_a_compiler_and_a_folder_to_load_from(name, value, 
 
 
 @pytest.mark.parametrize("words", [["run", "smoke", "--results", "new"], ["profile", "smoke", "--synthetic"]])
-def test_without_a_folder_for_temporary_files_a_line_names_tmpdir(words, tmp_path, monkeypatch, capsys):
+def test_without_a_folder_for_temporary_files_a_line_names_tmpdir(words, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile._get_default_tempdir", MagicMock(side_effect=FileNotFoundError(2, NO_TEMPORARY)))
     monkeypatch.setattr("tempfile.tempdir", None)
-    assert main([words[0], "image_classification", words[1], "--data", "synthetic", *words[2:]]) == 1
-    assert "no temporary folder is usable: set TMPDIR" in capsys.readouterr().err.splitlines()[-1]
+    said = refused(words[0], "image_classification", words[1], "--data", "synthetic", *words[2:], code=1)
+    assert "no temporary folder is usable: set TMPDIR" in said.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 
@@ -93,7 +90,6 @@ def test_checkpoints_of_a_node_need_room_once(tmp_path, monkeypatch):
         options = LaunchOptions(paths=ResultPaths(tmp_path, 0), checkpoint_minutes=minutes)
         place = LaunchEnv("node", 0, nodes * ranks, 0, ranks, "127.0.0.1", 1)
         plan = checks.plan_of(benchmark, config, options, place)
-        assert plan is not None
         return checks.checkpoint_bytes(plan, config, options)
 
     assert asked(config, 0, 1) == one
@@ -101,7 +97,7 @@ def test_checkpoints_of_a_node_need_room_once(tmp_path, monkeypatch):
     assert asked(config, 10, 4, nodes=2) == one * 3  # once a node
     with_average = replace(config, methods=(*config.methods, EMA()))
     assert asked(with_average, 0, 1) == one * 3 // 2
-    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda path: Usage(0, 0, 200 * 2**20))
+    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda path: MagicMock(free=200 * 2**20))
     (failure,) = machine_checks.result_problems(ResultPaths(tmp_path, 0), False, checkpoints=one)
     assert "200 MiB free, but a run needs 259 MiB, 195 MiB of them for checkpoints" in failure
 
@@ -200,11 +196,11 @@ def test_a_set_needs_an_empty_folder_and_room_for_its_runs(tmp_path, monkeypatch
     (problem,) = machine_checks.set_problems(tmp_path, 5)
     assert "already holds results: result_3.txt. A set has exactly 5" in problem
     room = 3 * machine_checks.LEAST_FREE_BYTES
-    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda path: Usage(room, 0, room))
+    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda path: MagicMock(free=room))
     assert machine_checks.result_problems(ResultPaths(tmp_path, 4), False, 3) == []
     (problem,) = machine_checks.result_problems(ResultPaths(tmp_path, 4), False, 5)
     assert "5 runs need 320 MiB" in problem
-    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 1000))
+    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda path: MagicMock(free=1000))
     (failure,) = failures(synthetic_smoke(), tmp_path)
     assert "0 MiB free" in failure
 

@@ -105,7 +105,7 @@ def test_the_largest_micro_batch_that_fits_is_named_and_the_next_divisor_does_no
     config = replace(BERT, global_batch=12)
     sizes = {size: estimate(build_bert, config, 2, size).total for size in (1, 3)}
     fitting = largest(build_bert, config, 2, sizes[3])
-    assert fitting is not None and fitting.micro == 3 and fitting.total == sizes[3] > sizes[1]
+    assert fitting.micro == 3 and fitting.total == sizes[3] > sizes[1]
     assert largest(build_bert, config, 2, sizes[1] - 1) is None
     assert room(80 * GIB) == 74 * GIB
 

@@ -57,18 +57,11 @@ def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path, monkeypa
 def test_torch_and_nvml_describe_gpus(monkeypatch, per_node, interconnect):
     card = types.SimpleNamespace(name="Example GPU", total_memory=80 * 2**30, L2_cache_size=50 * 2**20, uuid="abc")
     card.memory_bus_width = 5120
-    library = types.SimpleNamespace(
-        NVMLError=IndexError,
-        NVML_CLOCK_SM=1,
-        NVML_NVLINK_MAX_LINKS=36,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
-        nvmlDeviceGetMaxClockInfo=lambda handle, kind: 1980,
-        nvmlDeviceGetMaxPcieLinkGeneration=lambda handle: 5,
-        nvmlDeviceGetMaxPcieLinkWidth=lambda handle: 16,
-        nvmlDeviceGetNvLinkState=lambda handle, link: ([1] * 18)[link],
-    )
+    library = MagicMock(NVMLError=IndexError, NVML_NVLINK_MAX_LINKS=36)
+    library.nvmlDeviceGetMaxClockInfo.return_value = 1980
+    library.nvmlDeviceGetMaxPcieLinkGeneration.return_value = 5
+    library.nvmlDeviceGetMaxPcieLinkWidth.return_value = 16
+    library.nvmlDeviceGetNvLinkState = lambda handle, link: ([1] * 18)[link]
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card)
     monkeypatch.setitem(sys.modules, "pynvml", library)
     described = hardware.accelerator(per_node)

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -138,9 +139,11 @@ class Program:
         return self.model.state_dict() | {f"momentum {index}": state["momentum_buffer"] for index, state in momenta}
 
 
-def finished(run: TimedRun, program: Program | None = None) -> RunRecord:
-    """Train to the end; return the log."""
-    with run:
+def finished(
+    run: TimedRun, program: Program | None = None, error: type[Exception] | None = None, words: str | None = None
+) -> RunRecord:
+    """Train to the end, or to an `error` with a message that `words` match; return the log."""
+    with pytest.raises(error, match=words) if error else nullcontext(), run:
         (program or Program()).train(run)
     return record.read(run.log.path)
 
@@ -151,7 +154,6 @@ def kill_in(run: TimedRun, program: Program) -> None:
     with pytest.raises(Killed):
         program.train(run)
     run._on_clock.close()  # which holds in the whole process, where this is none of its own
-    assert run.log._descriptor is not None
     os.close(run.log._descriptor)
 
 

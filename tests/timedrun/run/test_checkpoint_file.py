@@ -13,6 +13,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_flatten
 
 from judging.ground.atomic_file import FileWriter
 from timedrun.run import checkpoint_file
@@ -26,13 +27,11 @@ STATE: dict[str, Any] = {
 
 
 def same(first: Any, second: Any) -> bool:
-    if isinstance(first, torch.Tensor):
-        return first.dtype == second.dtype and torch.equal(first, second)
-    if isinstance(first, dict):
-        return list(first) == list(second) and all(same(first[key], second[key]) for key in first)
-    if isinstance(first, list | tuple):
-        return type(first) is type(second) and all(map(same, first, second))
-    return type(first) is type(second) and bool(first == second)
+    (ours, structure), (theirs, other) = tree_flatten(first), tree_flatten(second)
+    return structure == other and all(
+        type(a) is type(b) and (a.dtype == b.dtype and torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b)
+        for a, b in zip(ours, theirs, strict=True)
+    )
 
 
 def test_what_was_saved_is_loaded_also_by_torch(tmp_path):
@@ -144,7 +143,6 @@ for step in range(10**6):
 @pytest.mark.parametrize("last, seconds", [(7, 60.0), (10**6, 0.03)])
 def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(tmp_path, last, seconds):
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(last)], stdout=subprocess.PIPE)
-    assert writer.stdout is not None
     writer.stdout.readline()
     with contextlib.suppress(subprocess.TimeoutExpired):
         writer.wait(seconds)

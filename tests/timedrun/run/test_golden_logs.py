@@ -75,7 +75,7 @@ def train_to_end(run: Any, clock: SimulatedClock, total: int, qualities: dict[in
     ("name", "config", "options", "total", "qualities", "end", "pace"),
     [
         ("reached", {}, {}, 6, {2: 0.5, 4: 0.95}, Outcome.REACHED, {}),
-        ("missed", {"clear_cache": True}, {"clear_cache": lambda: (True, "")}, 3, {2: 0.5, 3: 0.6},
+        ("missed", {"clear_cache": True}, {"clear_cache": lambda: ""}, 3, {2: 0.5, 3: 0.6},
          Outcome.NOT_REACHED, {}),
         ("samples", EVERY_10, {"spec": IN_SAMPLES}, 40, {12: 0.1, 20: 0.2, 32: 0.95}, Outcome.REACHED, {}),
         ("budget", {"budget_minutes": 4 / 60}, {}, 4, {2: 0.1, 4: 0.2}, Outcome.BUDGET_SPENT, {}),
@@ -139,10 +139,7 @@ def test_mlperf_run_that_reaches_its_target(case, tmp_path):
     assert_golden("mlperf_run", case[0], tmp_path / "result_0.txt", since=keys.CACHE_CLEAR)
 
 
-PARTS = {
-    "maskrcnn": ("3.0", {"BBOX": 0.38, "SEGM": 0.35}),
-    "stable_diffusion": ("3.1", {"FID": 80.0, "CLIP": 0.2}),
-}
+PARTS = {"maskrcnn": ("3.0", {"BBOX": 0.38, "SEGM": 0.35}), "stable_diffusion": ("3.1", {"FID": 80.0, "CLIP": 0.2})}
 
 
 @pytest.mark.filterwarnings("ignore")

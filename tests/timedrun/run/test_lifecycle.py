@@ -73,14 +73,7 @@ class Processes:
 
     def rank(self, number: int) -> psutil.Process:
         """The process of a rank, once there is one."""
-        found: list[psutil.Process] = []
-
-        def look() -> bool:
-            found[:] = [one for one in self.left() if environment_of(one).get("RANK") == str(number)]
-            return bool(found)
-
-        until(look, 60)
-        return found[0]
+        return until(lambda: [one for one in self.left() if environment_of(one).get("RANK") == str(number)], 60)[0]
 
     def kill(self) -> None:
         for process in [*self.started.values(), *self.left()]:
@@ -153,7 +146,6 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
 @pytest.mark.parametrize("how", FAULTS)
 def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(ends, how):
     log, codes, printed = ends[how].result()
-    assert log.stopped is not None
     reason = log.stopped.metadata["reason"]
     assert re.fullmatch(FAULTS[how][1], reason)
     assert codes == FAULTS[how][2]
@@ -202,10 +194,9 @@ def ended_at_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Processes, 
 
 def test_a_second_signal_ends_a_run_at_once_with_a_whole_log_and_leaves_no_process(ended_at_once):
     run, codes, (output,) = ended_at_once
-    stopped = run.log().stopped
     assert codes[0] in (130, 143)  # whichever of the two Python handles first
     assert "run aborted: ended by a second signal" in output
-    assert stopped is not None and stopped.metadata["reason"] == "ended by a second signal"
+    assert run.log().stopped.metadata["reason"] == "ended by a second signal"
 
 
 def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_torchrun(run, ended_at_once):
@@ -219,7 +210,6 @@ def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_tor
     until(lambda: not run.left(), 5)
     assert not list(results.glob("result_[1-9].txt"))
     stopped = record.read(results / "run_0" / "interrupted_1.txt").stopped
-    assert stopped is not None
     words = r"rank 1 died: killed, crashed or out of memory \(last step \d+\); run aborted; resume with --resume"
     assert re.fullmatch(words, stopped.metadata["reason"])
     assert run.course() == ended_at_once[0].course()
@@ -278,7 +268,7 @@ def test_two_nodes_train_like_two_ranks_of_one_and_a_cut_link_is_reported_on_bot
     codes, outputs = run.end(30)
     assert codes == [ExitCode.RANK_LOST] * 2, outputs
     stopped = run.log().stopped
-    assert stopped is not None and stopped.metadata["status"] == keys.ABORTED
+    assert stopped.metadata["status"] == keys.ABORTED
     assert "rank 1" in stopped.metadata["reason"] and "step" in stopped.metadata["reason"]
     assert "rank 1" in outputs[0] and "rank 0" in outputs[1]
     written = sorted(path.name for path in (run.folder / "results").glob("[!.]*"))

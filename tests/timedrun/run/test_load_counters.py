@@ -3,11 +3,11 @@
 import os
 import shutil
 import sys
-import types
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import psutil
 import pytest
@@ -29,7 +29,7 @@ class Machine:
     """A simulated kernel: files of /proc and of control groups, and a clock."""
 
     def __init__(self, folder: Path) -> None:
-        self.proc, self.cgroup, self.powercap = folder / "proc", folder / "cgroup", folder / "powercap"
+        self.root, self.proc, self.powercap = folder, folder / "proc", folder / "sys/class/powercap"
         self.now = 100.0
         self.own = 50.0
 
@@ -48,14 +48,14 @@ class Machine:
 
     def pressure(self, microseconds: int, file: str = "proc/pressure/memory") -> None:
         text = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={microseconds}\nfull avg10=0.00 total=7\n"
-        self.write(self.proc.parent / file, text)
+        self.write(self.root / file, text)
 
     def groups(self, lines: str, **throttled: int) -> None:
         """Write the process's control groups and the `nr_throttled` of each group's file, by its folder."""
         self.write(self.proc / "self" / "cgroup", lines)
         for folder, count in throttled.items():
             text = f"usage_usec 1\nnr_periods 100\nnr_throttled {count}\n" if count >= 0 else "usage_usec 1\n"
-            self.write(self.cgroup / folder.replace("__", "/") / "cpu.stat", text)
+            self.write(self.root / "sys/fs/cgroup" / folder.replace("__", "/") / "cpu.stat", text)
 
     def zone(self, name: str, joules: float, *, kind: str = "package-0", most: float = 262_143.3) -> None:
         """Write the energy counter of a powercap zone, which wraps around at `most` joules."""
@@ -63,7 +63,7 @@ class Machine:
             self.write(self.powercap / name / file, f"{text if file == 'name' else int(float(text))}\n")
 
     def begun(self) -> LoadCounters:
-        counters = LoadCounters(CPU, lambda: self.now, proc=self.proc, cgroup=self.cgroup, powercap=self.powercap)
+        counters = LoadCounters(CPU, lambda: self.now, self.root)
         counters.begin()
         return counters
 
@@ -121,7 +121,7 @@ def test_a_block_counts_what_was_used_since_the_block_before(machine):
 )
 def test_throttling_and_pressure_are_the_runs_groups(machine, lines, throttled):
     machine.groups(lines, **dict.fromkeys(throttled, 0) | {name: -1 for name, count in throttled.items() if count < 0})
-    own = f"cgroup/{next(iter(throttled)).replace('__', '/')}/memory.pressure"
+    own = f"sys/fs/cgroup/{next(iter(throttled)).replace('__', '/')}/memory.pressure"
     machine.pressure(0, own)
     counters = machine.begun()
     machine.groups(lines, **throttled)
@@ -198,19 +198,14 @@ def test_descendants_are_those_of_the_list_of_all_processes(tmp_path):
 
 
 def test_a_gpus_clock_heat_energy_and_other_processes_are_nvmls(monkeypatch):
-    slowed, millijoules = iter([5e9, 7e9]), iter([10_000_000, 10_250_000])
-    library = types.SimpleNamespace(
-        NVML_PERF_POLICY_THERMAL=1,
-        NVML_CLOCK_SM=1,
-        nvmlInit=lambda: None,
-        nvmlDeviceGetHandleByUUID=lambda uuid: {b"GPU-abc": "handle"}[uuid],
-        nvmlDeviceGetViolationStatus=lambda handle, policy: types.SimpleNamespace(violationTime=next(slowed)),
-        nvmlDeviceGetClockInfo=lambda handle, kind: 1200,
-        nvmlDeviceGetComputeRunningProcesses=lambda handle: ["own", "another"],
-        nvmlDeviceGetTotalEnergyConsumption=lambda handle: next(millijoules),
-    )
+    library = MagicMock()
+    library.nvmlDeviceGetHandleByUUID = {b"GPU-abc": "handle"}.__getitem__
+    library.nvmlDeviceGetViolationStatus.side_effect = [MagicMock(violationTime=time) for time in (5e9, 7e9)]
+    library.nvmlDeviceGetClockInfo.return_value = 1200
+    library.nvmlDeviceGetComputeRunningProcesses.return_value = ["own", "another"]
+    library.nvmlDeviceGetTotalEnergyConsumption.side_effect = [10_000_000, 10_250_000]
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: types.SimpleNamespace(uuid="abc"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: MagicMock(uuid="abc"))
     counters = LoadCounters(torch.device("cuda", 0))
     counters.begin()
     _, found = counters.block()
@@ -273,20 +268,19 @@ def test_the_kernels_file_is_found_where_a_container_has_it_writable_and_nowhere
 
 
 def test_caches_that_cannot_be_dropped_have_a_reason_without_a_path(tmp_path):
-    assert page_cache.clear(tmp_path / "file") == (True, "")
+    assert page_cache.clear(tmp_path / "file") == ""
     assert (tmp_path / "file").read_text() == "3\n"
-    assert page_cache.clear(tmp_path) == (False, "IsADirectoryError: Is a directory")
+    assert page_cache.clear(tmp_path) == "IsADirectoryError: Is a directory"
 
 
 def test_caches_are_cleared_once_on_each_node_and_count_as_cleared_only_where_all_were():
-    cleared, failed = (True, ""), (False, "read-only")
     calls: list[int] = []
 
-    def told(*nodes: tuple[bool, str]) -> list[Any]:
+    def told(*nodes: str) -> list[Any]:
         """What each of two ranks of every node is told."""
 
-        def body(ranks: ProcessGroup) -> tuple[bool, str]:
-            def clear() -> tuple[bool, str]:
+        def body(ranks: ProcessGroup) -> str:
+            def clear() -> str:
                 calls.append(ranks.rank)
                 return nodes[ranks.rank // 2]
 
@@ -294,7 +288,7 @@ def test_caches_are_cleared_once_on_each_node_and_count_as_cleared_only_where_al
 
         return on_all(2 * len(nodes), body)
 
-    assert told(cleared, cleared) == [(True, "")] * 4
+    assert told("", "") == [""] * 4
     assert sorted(calls) == [0, 2]  # not by a local rank 1
-    assert told(cleared, failed) == [(False, "node 1 of 2: read-only")] * 4
-    assert told(failed) == [failed] * 2
+    assert told("", "read-only") == ["node 1 of 2: read-only"] * 4
+    assert told("read-only") == ["read-only"] * 2

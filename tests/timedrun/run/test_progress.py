@@ -22,7 +22,7 @@ def now(monkeypatch: pytest.MonkeyPatch, clock: SimulatedClock) -> SimulatedCloc
 def test_a_closed_pipe_and_a_closed_stream_do_not_end_the_run():
     reading, writing = os.pipe()
     with open(writing, "w") as stream:
-        progress = Progress("toy", shown=True, stream=stream, every_seconds=0)
+        progress = Progress("toy", shown=True, stream=stream)
         progress.say("begins")
         assert os.read(reading, 100).endswith(b"begins\n")
         os.close(reading)
@@ -35,7 +35,7 @@ def test_a_closed_pipe_and_a_closed_stream_do_not_end_the_run():
 
 def test_a_resumed_run_shows_its_whole_time_and_the_current_rate(now):
     stream = io.StringIO()
-    progress = Progress("toy", shown=True, stream=stream, every_seconds=0)
+    progress = Progress("toy", shown=True, stream=stream)
     progress.start(seconds_before=600.0, samples_before=5000)
     now.advance(10)
     progress.step("step 60", 6000, 0.5)

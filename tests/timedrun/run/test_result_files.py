@@ -79,7 +79,6 @@ def test_a_result_that_another_process_writes_is_not_taken_and_is_free_when_that
     )
     process = subprocess.Popen([sys.executable, "-c", other], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         with pytest.raises(BlockingIOError, match="another process is still writing this result"):
             result_files.hold(paths)

@@ -13,7 +13,7 @@ from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.runlog.protocol import Protocol
 from tests.timedrun.conftest import SPEC
-from tests.timedrun.run.killed_run import ALONE, MakeConfig
+from tests.timedrun.run.killed_run import ALONE
 from timedrun import config
 from timedrun.config import EvaluationConfig, RunConfig, SubmissionConfig
 from timedrun.provenance import source
@@ -50,11 +50,6 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultPaths:
     return ResultPaths(tmp_path, 0)
 
 
-@pytest.fixture
-def settings(toy_config: MakeConfig) -> RunConfig:
-    return toy_config()
-
-
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -70,10 +65,10 @@ def require(settings: RunConfig, paths: ResultPaths, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("stop", [None, {"status": "aborted", "reason": "stopped by signal"}, FAILED])
-def test_a_killed_stopped_or_failed_run_may_go_on(paths, settings, stop):
-    started(paths, settings, stop=stop)
+def test_a_killed_stopped_or_failed_run_may_go_on(paths, toy_config, stop):
+    started(paths, toy_config(), stop=stop)
     before = tree(paths.folder)
-    require(settings, paths)
+    require(toy_config(), paths)
     assert tree(paths.folder) == before
 
 
@@ -91,26 +86,14 @@ DIGEST = "the digest of the settings in the log was [0-9a-f]{64} and is now [0-9
     ("what", "words"),
     [
         ({"changes": {"ranks": 4}}, "the number of ranks was 1 and is now 4. Nothing was changed"),
-        (
-            {"changes": {"threads": 99}},
-            "the number of CPU threads .*OMP_NUM_THREADS. was [0-9]+ and is now 99",
-        ),
+        ({"changes": {"threads": 99}}, "the number of CPU threads .*OMP_NUM_THREADS. was [0-9]+ and is now 99"),
         ({"changes": {"number_of_nodes": "2"}}, "the number of nodes was 1 and is now 2. Nothing"),
         ({"changes": {"system_name": "8xH100"}}, "the system was 1xCPU and is now 8xH100. Nothing"),
         ({"changes": {"host_processor_model_name": "x"}}, "the processor was .+ and is now x. Nothing"),
         ({"changes": {"accelerator_model_name": "x"}}, "the accelerator was .+ and is now x. Nothing"),
-        (
-            {"changes": {"other_software_stack": {"cuda": "13"}}},
-            ".*python was .* is now -; .*cuda was - and is now 13",
-        ),
-        (
-            {"changes": {"image_digest": "sha256:b"}},
-            "the container image .*IMAGE_DIGEST. was None and is now sha256:b",
-        ),
-        (
-            {"changes": {"difference": "d2"}},
-            "the digest of its source.s differences .* was d1 and is now d2",
-        ),
+        ({"changes": {"other_software_stack": {"cuda": "13"}}}, ".*python was .* is now -; .*cuda was - and is now 13"),
+        ({"changes": {"image_digest": "sha256:b"}}, "the container image .*IMAGE_DIGEST. was None and is now sha256:b"),
+        ({"changes": {"difference": "d2"}}, "the digest of its source.s differences .* was d1 and is now d2"),
         ({"now": {"seed": 2}}, "seed was 1 and is now 2. Nothing"),  # which a config's digest leaves out
         ({"now": {"global_batch": 8}}, "global_batch was 4 and is now 8. Nothing"),
         ({"now": OTHER_TARGET}, "evaluation.target was 0.9 and is now 0.5. Nothing"),
@@ -133,8 +116,8 @@ DIGEST = "the digest of the settings in the log was [0-9a-f]{64} and is now [0-9
         ),
     ],
 )
-def test_another_launch_machine_source_config_or_end_is_refused(paths, settings, what, words):
-    begun = replace(settings, **what.get("begun", {}))
+def test_another_launch_machine_source_config_or_end_is_refused(paths, toy_config, what, words):
+    begun = toy_config(**what.get("begun", {}))
     now = replace(begun, **what.get("now", {}))
     started(paths, begun, stop=what.get("stop"))
     if "edited" in what:

@@ -104,12 +104,10 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     marker = tmp_path / "marker"
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(marker)], env=environment)
-    until(lambda: marker.exists() and marker.read_text(), 40)
-    worker = psutil.Process(int(marker.read_text()))
+    worker = psutil.Process(int(until(lambda: marker.exists() and marker.read_text(), 40)))
     parent.kill()
     parent.wait()
-    until(lambda: not alive(worker))
-    assert not alive(worker)
+    assert until(lambda: not alive(worker))
 
 
 def test_time_left_counts_only_what_was_made_now(monkeypatch):

@@ -1,6 +1,5 @@
 """Result sets of the judge's tests, packaged and reproduced here."""
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from judging.ground.result_files import read_json
 from tests.judging.conftest import make_set, published, source, write_run, write_set
-from timedrun.submission.packaging.package import PackageReport, package
+from timedrun.submission.packaging.package import PackageError, PackageReport, package
 
 __all__ = ["make_set", "published", "source", "write_run", "write_set"]
 
@@ -41,19 +41,18 @@ def packaged(tmp_path: Path, source: Path) -> Packaged:
     return make
 
 
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())
+@pytest.fixture
+def refuses(tmp_path: Path, packaged: Packaged) -> Callable[..., str]:
+    """Packages sets, which must fail with `words` and leave all files of the test as they are; returns the message."""
 
+    def refuse(*sets: Path, words: str, kind: type[Exception] = PackageError, **options: Any) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(kind, match=words) as caught:
+            packaged(*sets, **options)
+        assert sorted(tmp_path.rglob("*")) == before
+        return str(caught.value)
 
-def edit(path: Path, **changes: Any) -> None:
-    """Change some values of the JSON object in a file."""
-    path.write_text(json.dumps(read_json(path) | changes))
-
-
-def edit_runs(folder: Path, file: str, /, **changes: Any) -> None:
-    """Change some values of the JSON object in that file of every run."""
-    for path in folder.glob(f"run_*/{file}"):
-        edit(path, **changes)
+    return refuse
 
 
 def implementation(report: PackageReport, system: str = "1xCPU-baseline", benchmark: str = "resnet") -> Path:
@@ -63,8 +62,7 @@ def implementation(report: PackageReport, system: str = "1xCPU-baseline", benchm
 
 def described(report: PackageReport) -> dict[str, Any]:
     """Return the description of the implementation of the packaged set."""
-    values: dict[str, Any] = read_json(implementation(report) / "1xCPU-baseline_timedrun.json")
-    return values
+    return read_json(implementation(report) / "1xCPU-baseline_timedrun.json")
 
 
 def probe_python(folder: Path, script: str) -> str:

@@ -183,15 +183,14 @@ def write_archive(folder: Path, archive: Path) -> None:
         gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for path in [folder, *sorted(folder.rglob("*"))]:
-            entry = tarfile.TarInfo(path.relative_to(folder.parent).as_posix())  # owner 0, no names, time 0
-            if path.is_dir():
-                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-                tar.addfile(entry)
-            else:
-                entry.size, entry.mode = path.stat().st_size, 0o755 if path.suffix == ".sh" else 0o644
-                with open(path, "rb") as content:
-                    tar.addfile(entry, content)
+        tar.add(folder, folder.name, filter=_anonymous)
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    entry.mode = 0o755 if entry.isdir() or entry.name.endswith(".sh") else 0o644
+    return entry
 
 
 def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tuple[list[ResultFolder], Ruleset]:
