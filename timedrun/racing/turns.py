@@ -154,7 +154,7 @@ def plan_again(race: Race, folder: Path) -> None:
     clocks, and their times would not compare. Failed runs stay failed, since a later repetition would have no partner.
     """
     aside = new_folder(None, folder, "interrupted")
-    race.session += 1
+    race.session += race.left  # another report alone is no session
     for turn in race.turns:
         if turn.status == "interrupted":
             paths = paths_of(folder, turn)

@@ -251,7 +251,7 @@ def test_commands_are_swept_over_budgets_to_their_end(train, capsys):
     assert [row[0] for row in rows] == ["10", "40"] and Path("figure.png").is_file()
     assert main(["explore", "sweep", "--out", "page.html"]) == 0
     assert '"config":"base 40"' in Path("page.html").read_text()
-    assert main(["race", "--resume", "sweep"]) == 0
+    assert main(["race", "--resume", "sweep"]) == 0 and '"session": 2' not in Path("sweep/race.json").read_text()
 
 
 def test_a_file_holds_a_race_and_the_command_line_comes_first(train):
