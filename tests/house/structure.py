@@ -113,9 +113,8 @@ def verbs_and_options() -> tuple[int, int]:
 
     (verbs,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
     ignored = {"-h", "--help", "--json"}
-    parsers = verbs.choices.values()
-    named = [{*action.option_strings} for verb in parsers for action in verb._actions if action.option_strings]
-    options = [names for names in named if not ignored & names]
+    actions = (action for verb in verbs.choices.values() for action in verb._actions if action.option_strings)
+    options = [action for action in actions if not ignored & {*action.option_strings}]
     return len(verbs.choices), len(options)
 
 

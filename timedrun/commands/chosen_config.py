@@ -18,5 +18,5 @@ def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchma
 
 
 def resources_of(arguments: argparse.Namespace, paths: ResultPaths) -> LaunchOptions:
-    """Return the launch options for a run to `paths` with the resources that a command line gives it."""
-    return LaunchOptions(**vars(Launch.of(vars(arguments))), paths=paths)
+    """Return the launch options for steps or a dry run, which nothing restarts, with the resources given."""
+    return LaunchOptions(**vars(Launch.of(vars(arguments), environment={})), paths=paths)
