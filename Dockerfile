@@ -87,7 +87,7 @@ ENV MPLCONFIGDIR=/tmp/matplotlib \
     USER=timedrun \
     XDG_CACHE_HOME=/tmp/cache
 
-# An image has no .git: timedrun/provenance/source.py reads the commit from this file.
+# An image has no .git: timedrun/runner/provenance/source.py reads the commit from this file.
 ARG COMMIT=unknown
 ARG DIRTY=true
 ARG VERSION=unknown

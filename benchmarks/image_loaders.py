@@ -29,11 +29,11 @@ from image_classification.settings import LoaderName
 from image_classification.stores.manifest import MANIFEST, StoreConfig, read_manifest, store_problems
 from judging.ground.cores import usable_cores
 from judging.pages.table import Table
-from timedrun.distributed.process_times import cpu_seconds
-from timedrun.provenance import source, system
-from timedrun.storage.benchmark_folders import ROOT
-from timedrun.training import sampling
-from timedrun.training.sampling import Indices
+from timedrun.methods.training import sampling
+from timedrun.methods.training.sampling import Indices
+from timedrun.runner.process.process_times import cpu_seconds
+from timedrun.runner.provenance import source, system
+from timedrun.runner.storage.benchmark_folders import ROOT
 
 STORES: Final = {
     "jpeg": StoreConfig(format="jpeg"),

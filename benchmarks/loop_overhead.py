@@ -22,13 +22,13 @@ from image_classification.train import LOSSES, train
 from judging.ground.result_files import write_json
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from timedrun.benchmark import find
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
-from timedrun.run.load_counters import LoadCounters
-from timedrun.run.progress import Progress
-from timedrun.run.timed_run import TimedRun
-from timedrun.training.optim import build_optimizer
+from timedrun.methods.training.optim import build_optimizer
+from timedrun.runner.benchmark import find
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.process.load_counters import LoadCounters
+from timedrun.runner.process.progress import Progress
+from timedrun.runner.run.timed_run import TimedRun
 
 
 def timed_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> float:

@@ -13,9 +13,9 @@ from typing import Any, Final
 from judging.ground.errors import UsageError
 from judging.pages.table import Table
 from timedrun.methods import REGISTRY
-from timedrun.methods.card import rows
-from timedrun.storage.benchmark_folders import ROOT
-from timedrun.storage.method_cards import MethodCard, cards
+from timedrun.runner.method_card import rows
+from timedrun.runner.storage.benchmark_folders import ROOT
+from timedrun.runner.storage.method_cards import MethodCard, cards
 
 BEGIN: Final = "<!-- begin of the cards: written by `python -m benchmarks.method_cards docs/methods.md` -->"
 END: Final = "<!-- end of the cards -->"

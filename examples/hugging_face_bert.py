@@ -14,7 +14,7 @@ from language_model.configs import topics_mixed_baseline
 from language_model.datasets import resolve
 from language_model.model import import_transformers
 from language_model.text.store import VOCABULARY, MaskedSequences, RaggedStore
-from timedrun.integrations import fitting_torchvision
+from timedrun.methods.integrations import fitting_torchvision
 
 with fitting_torchvision():
     import_transformers()

@@ -7,9 +7,9 @@ import tempfile
 
 import torch
 
-from timedrun.integrations import fitting_torchvision
-from timedrun.integrations.hugging_face import MethodsTrainer
 from timedrun.methods import EMA, ALiBi, SequenceLengthWarmup, stack
+from timedrun.methods.integrations import fitting_torchvision
+from timedrun.methods.integrations.hugging_face import MethodsTrainer
 
 with fitting_torchvision():
     from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments, set_seed

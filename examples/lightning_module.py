@@ -9,8 +9,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
-from timedrun.integrations.lightning import MethodsCallback
 from timedrun.methods import EMA, BlurPool, LabelSmoothing, Stack, stack
+from timedrun.methods.integrations.lightning import MethodsCallback
 
 
 class Digits(pl.LightningModule):

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from timedrun.integrations import fitting_torchvision
 from timedrun.methods import EMA, BlurPool, ChannelsLast, LogBias, ProgressiveResizing, Stack, stack
+from timedrun.methods.integrations import fitting_torchvision
 
 with fitting_torchvision():
     import timm

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.fsdp import fully_shard
 
-from timedrun.integrations import fitting_torchvision
 from timedrun.methods import EMA, SAM, ALiBi, GradientClipping, SequenceLengthWarmup, stack
+from timedrun.methods.integrations import fitting_torchvision
 
 with fitting_torchvision():
     from transformers import GPT2Config, GPT2LMHeadModel

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from timedrun.training.sampling import Indices, random_uniform
+from timedrun.methods.training.sampling import Indices, random_uniform
 
 Flip = Literal["none", "random", "alternating"]
 """Mirroring of training images: never; half of them, drawn in each epoch; half of them in the first epoch and from then

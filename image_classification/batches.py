@@ -22,10 +22,10 @@ from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import store_problems
 from judging.ground.errors import DataError, UsageError
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack
-from timedrun.training import sampling
-from timedrun.training.prefetch import Prefetched, StepBatches, to_device
+from timedrun.methods.training import sampling
+from timedrun.methods.training.prefetch import Prefetched, StepBatches, to_device
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 ReadyImages = Prefetched[LoadedBatch, tuple[Tensor, Tensor]]
 """Iterator over images (n, 3, size, size) uint8 and labels (n,) on the training device."""

@@ -9,10 +9,10 @@ from torch import nn
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import DataFacts
 from image_classification.model import build_model
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack, stack
-from timedrun.training.batch_plan import BatchPlan
-from timedrun.training.optim import build_optimizer
+from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.methods.training.optim import build_optimizer
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from image_classification.model import (
 from image_classification.settings import IMAGENET_MEAN, IMAGENET_STD, DataConfig
 from image_classification.settings import ImageRunConfig as ImageRunConfig
 from image_classification.stores.manifest import StoreConfig
-from timedrun.config import EvaluationConfig, OptimizerConfig
 from timedrun.methods import (
     EMA,
     TTA,
@@ -26,8 +25,9 @@ from timedrun.methods import (
     ProgressiveResizing,
     Whitening,
 )
-from timedrun.recipes import RECIPES
-from timedrun.training.schedule import Schedule
+from timedrun.methods.recipes import RECIPES
+from timedrun.methods.training.schedule import Schedule
+from timedrun.runner.config import EvaluationConfig, OptimizerConfig
 
 DIGITS_TARGET = 0.991
 """892 of the 900 held-out images; a long run ends at 892 to 898. 0.993 was tried first: 1 in 10 long runs missed it."""

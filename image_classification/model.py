@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from timedrun.config import LATER
-from timedrun.training.initialisation import Initialisation, initialize
-from timedrun.training.train_state import seed_everything
+from timedrun.methods.training.initialisation import Initialisation, initialize
+from timedrun.methods.training.train_state import seed_everything
+from timedrun.runner.config import LATER
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from image_classification.stores import manifest as store_manifest
 from image_classification.stores.beton import loading_ffcv
 from image_classification.stores.manifest import MANIFEST, ImageManifest, read_manifest, store_problems, verify
 from judging.ground.errors import DataError, UsageError
-from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
+from timedrun.runner.storage.worker_pool import TaskProgress, results, to_standard_error
 
 _IMAGES_PER_TASK = 64
 

@@ -11,9 +11,9 @@ from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import describe_store
 from mlevents import keys
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.preflight.plan import Plan, facts_or_declared
-from timedrun.run.run_info import RunInfo, optimizer_info, precision_info
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.plan import Plan, facts_or_declared
+from timedrun.runner.run.run_info import RunInfo, optimizer_info, precision_info
 
 
 def run_info(config: ImageRunConfig, parts: Parts) -> RunInfo:

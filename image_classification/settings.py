@@ -12,11 +12,11 @@ from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
 from judging.ground.cores import usable_cores
 from judging.ground.errors import UsageError
-from timedrun.config import LATER, EvaluationConfig, RunConfig, Split, override
 from timedrun.methods import ChannelsLast, ProgressiveResizing
-from timedrun.recipes import RECIPES, Recipe, budget_problem
-from timedrun.training.sampling import step_count
-from timedrun.training.schedule import Schedule
+from timedrun.methods.recipes import RECIPES, Recipe, budget_problem
+from timedrun.methods.training.sampling import step_count
+from timedrun.methods.training.schedule import Schedule
+from timedrun.runner.config import LATER, EvaluationConfig, RunConfig, Split, override
 
 LoaderName = Literal["pillow", "turbojpeg", "raw", "ffcv"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -89,7 +89,7 @@ class ImageRunConfig(RunConfig):
     """Unit in which methods see the progress of the run. epoch: as in the 2022 runs, input sizes change between epochs
     only; step: a ramp moves at every step."""
     recipe: str = "none"
-    """Recipe whose range of budgets a run must keep to (timedrun.recipes); none: any budget."""
+    """Recipe whose range of budgets a run must keep to (timedrun.methods.recipes); none: any budget."""
     max_epochs: int = 0
     """Maximum length of the run; 0: that of its schedule. After the schedule the rate stays at its final factor."""
 

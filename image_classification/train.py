@@ -13,13 +13,13 @@ from image_classification.convolution import unfold_weight_gradients
 from image_classification.datasets import facts
 from image_classification.loaders.registry import LOADERS
 from image_classification.run_info import run_info
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.run.accumulation import backward
-from timedrun.run.timed_run import TimedRun
-from timedrun.training import sampling
-from timedrun.training.loss import LOSSES
-from timedrun.training.precision import Precision
-from timedrun.training.train_state import seed_everything
+from timedrun.methods.training import sampling
+from timedrun.methods.training.loss import LOSSES
+from timedrun.methods.training.precision import Precision
+from timedrun.methods.training.train_state import seed_everything
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.run.accumulation import backward
+from timedrun.runner.run.timed_run import TimedRun
 
 
 def train(config: ImageRunConfig, run: TimedRun) -> None:

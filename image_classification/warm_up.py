@@ -11,10 +11,10 @@ from image_classification.batches import Batch
 from image_classification.build import Parts
 from image_classification.configs import ImageRunConfig
 from image_classification.model import build_model
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
-from timedrun.training import sampling
-from timedrun.training.loss import LOSSES
+from timedrun.methods.training import sampling
+from timedrun.methods.training.loss import LOSSES
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 
 def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[tuple[int, int, Batch]]:

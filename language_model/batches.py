@@ -11,10 +11,10 @@ from language_model.collator import MaskedBatch, balanced_parts, collate
 from language_model.configs import BertRunConfig
 from language_model.text.masking import mask, prediction_counts
 from language_model.text.store import MaskedSequences, RaggedStore
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.training import sampling
-from timedrun.training.batch_plan import BatchPlan
-from timedrun.training.prefetch import StepBatches
+from timedrun.methods.training import sampling
+from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.methods.training.prefetch import StepBatches
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 
 class TextBatches(StepBatches[list[MaskedBatch]]):

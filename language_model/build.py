@@ -13,13 +13,13 @@ from language_model.datasets import CHECKPOINT, TextFacts
 from language_model.encoder import Bert, build_bert
 from language_model.initial_checkpoint import load_initial_checkpoint, weights_sha256
 from language_model.model import ReferenceBert, build_reference
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack, stack
-from timedrun.training.batch_plan import BatchPlan
-from timedrun.training.optim import build_muon, build_optimizer
-from timedrun.training.precision import Precision
-from timedrun.training.sampling import stream_seed
-from timedrun.training.train_state import seed_everything
+from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.methods.training.optim import build_muon, build_optimizer
+from timedrun.methods.training.precision import Precision
+from timedrun.methods.training.sampling import stream_seed
+from timedrun.methods.training.train_state import seed_everything
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from typing import Literal, Self
 
 from language_model.settings import BERT_LARGE, BertArchitecture, SpeedUps, TextDataConfig
 from language_model.text.topics_store import WORDPIECES as TOPICS_WORDPIECES
-from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
 from timedrun.methods.method import Stage
-from timedrun.training.schedule import StepSchedule
+from timedrun.methods.training.schedule import StepSchedule
+from timedrun.runner.config import EvaluationConfig, OptimizerConfig, RunConfig
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 PLACES = ("before_step", "backward", "gradients", "after_step", "evaluation")
 """Places of methods that train.py calls."""

@@ -17,8 +17,8 @@ from language_model.text import topics_store
 from language_model.text.store import MANIFEST, read_manifest
 from language_model.text.synthetic_store import write_synthetic_store
 from language_model.weights import import_safetensors
-from timedrun.distributed.process_group import choose_device
-from timedrun.training.precision import Precision
+from timedrun.methods.training.precision import Precision
+from timedrun.runner.distributed.process_group import choose_device
 
 CHECKPOINT = "initial_checkpoint"
 """Folder in the store that holds the initial weights."""

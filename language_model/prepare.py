@@ -16,8 +16,8 @@ from language_model.text.settings import TextSettings, evaluation_predictions
 from language_model.text.store import read_manifest, verify
 from language_model.text.store_builder import build_store, summary
 from language_model.train import accuracy
-from timedrun.distributed.process_group import ProcessGroup, choose_device
-from timedrun.training.precision import Precision
+from timedrun.methods.training.precision import Precision
+from timedrun.runner.distributed.process_group import ProcessGroup, choose_device
 
 
 def prepare_text(

@@ -10,12 +10,12 @@ from language_model.datasets import declared, facts
 from language_model.initial_checkpoint import mlperf_name
 from language_model.weights import shapes
 from mlevents import keys
-from timedrun.config import RunConfig
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.preflight.plan import Plan, facts_or_declared
-from timedrun.run.run_info import RunInfo, optimizer_info, precision_info
-from timedrun.training.batch_plan import BatchPlan
-from timedrun.training.schedule import StepSchedule
+from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.methods.training.schedule import StepSchedule
+from timedrun.runner.config import RunConfig
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.plan import Plan, facts_or_declared
+from timedrun.runner.run.run_info import RunInfo, optimizer_info, precision_info
 
 
 def run_info(config: BertRunConfig, parts: Parts) -> RunInfo:

@@ -15,12 +15,12 @@ from language_model.datasets import facts
 from language_model.encoder import Bert
 from language_model.model import ReferenceBert
 from language_model.run_info import run_info
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.run.accumulation import backward
-from timedrun.run.timed_run import TimedRun
-from timedrun.training import sampling
-from timedrun.training.precision import Precision
-from timedrun.training.train_state import seed_everything
+from timedrun.methods.training import sampling
+from timedrun.methods.training.precision import Precision
+from timedrun.methods.training.train_state import seed_everything
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.run.accumulation import backward
+from timedrun.runner.run.timed_run import TimedRun
 
 
 def train(config: BertRunConfig, run: TimedRun) -> None:

@@ -14,10 +14,10 @@ from language_model.configs import BertRunConfig
 from language_model.encoder import Bert
 from language_model.text.masking import prediction_counts
 from language_model.text.store import MaskedSequences
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
-from timedrun.training import sampling
-from timedrun.training.batch_plan import BatchPlan
+from timedrun.methods.training import sampling
+from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 DEVIATIONS = 4.0
 """Standard deviations by which the tokens of an unpadded micro-batch exceed their mean: no step of a run has more."""

@@ -11,7 +11,7 @@ from judging.ground.errors import DataError
 from judging.ground.file_kind import require_own_kind
 from language_model.dependencies import require
 from language_model.settings import BertArchitecture
-from timedrun.training.sampling import stream_seed
+from timedrun.methods.training.sampling import stream_seed
 
 Weights = dict[str, Tensor]
 Shape = tuple[int, ...]

@@ -7,7 +7,7 @@ unset CDPATH; lack="demo.sh: --cifar10 needs the folder of data_batch_1.bin to t
 case "${data-} $*" in " "*--re[ps]*) echo "demo.sh: two races share no --results; nothing was run" >&2; exit 2 ;; esac
 cd "$(dirname "$0")/.."; scripts/setup.sh; . scripts/environment.sh
 if [ -n "${data-}" ]; then
-    set -- --data cifar10 --data-folder "$data" --precision "$(python -m timedrun.training.number_formats bf16)" "${@:3}"
+    set -- --data cifar10 --data-folder "$data" --precision "$(python -m timedrun.methods.training.number_formats bf16)" "${@:3}"
     exec timedrun race image_classification baseline_2022 baseline methods --threads 2 "$@"
 fi
 timedrun race image_classification baseline_2022 baseline methods --threads 2 --data digits "$@"

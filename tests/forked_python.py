@@ -38,7 +38,7 @@ import psutil
 TESTS = Path(__file__).parent
 IMPORTED = (
     *("torch", "torch._dynamo", "image_classification.train", "language_model.train"),
-    *("timedrun.run.worker", "timedrun.commands.run", "timedrun.commands.race", "timedrun.commands.reproduce"),
+    *("timedrun.runner.run.worker", "timedrun.commands.run", "timedrun.commands.race", "timedrun.commands.reproduce"),
 )
 PACKAGE_CHECKER = (
     "mlperf_logging.package_checker.package_checker",

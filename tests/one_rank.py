@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from mlevents.runlog import RunLog
-from timedrun.benchmark import BenchmarkSpec, find
-from timedrun.config import RunConfig
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.distributed.stop_signals import ShutdownRequest
-from timedrun.run import checkpoint_file
-from timedrun.run.blocks import Outcome
-from timedrun.run.checkpoint_manager import checkpoint_path
-from timedrun.run.progress import Progress
-from timedrun.run.timed_run import TimedRun
+from timedrun.runner.benchmark import BenchmarkSpec, find
+from timedrun.runner.config import RunConfig
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.process.blocks import Outcome
+from timedrun.runner.process.progress import Progress
+from timedrun.runner.process.stop_signals import ShutdownRequest
+from timedrun.runner.run import checkpoint_file
+from timedrun.runner.run.checkpoint_manager import checkpoint_path
+from timedrun.runner.run.timed_run import TimedRun
 
 CPU = torch.device("cpu")
 ALONE = ProcessGroup(0, 1, 0, CPU)

@@ -1,6 +1,11 @@
 """MLPerf-style time-to-train harness: the timed protocol, methods, configs and submissions that benchmarks share."""
 
 import sys
+import warnings
+from importlib import import_module
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,15 +29,38 @@ def __getattr__(name: str) -> Any:
         return "unknown"
 
 
-class _Moved:
-    """Finder, asked when no other one finds a module, that names the successor of a package which has moved."""
+_PARTS = {
+    "methods": "training recipes integrations",
+    "runner": "run config config_choice benchmark benchmark_modules distributed provenance storage",
+    "evidence": "analysis preflight submission",
+}
+_MOVED = {
+    **{f"timedrun.{room}": f"timedrun.{part}.{room}" for part, rooms in _PARTS.items() for room in rooms.split()},
+    **{f"timedrun.run.{room}": f"timedrun.runner.process.{room}" for room in ("progress", "load_counters", "verdict")},
+    "timedrun.distributed.process_times": "timedrun.runner.process.process_times",
+    "timedrun.methods.card": "timedrun.runner.method_card",
+    "timedrun.preflight.plan": "timedrun.runner.plan",
+    "timedrun.race": "timedrun.racing",
+}
 
-    packages = {"timedrun.race": "timedrun.racing", "timedrun.analysis": "timedrun.evidence.analysis"}
+
+class _Moved(Loader):
+    """Import a module by the name that it had before timedrun's parts were folders, with a DeprecationWarning."""
 
     @classmethod
-    def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
-        if name in cls.packages:
-            raise ModuleNotFoundError(f"{name} has moved to {cls.packages[name]}; change the import.", name=name)
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return ModuleSpec(name, cls()) if name.startswith("timedrun.") and cls.successor(name) != name else None
+
+    @staticmethod
+    def successor(name: str) -> str:
+        """Return the name under which the module `name` is now."""
+        old = next((old for old in (name, *_MOVED) if old in _MOVED and f"{name}.".startswith(f"{old}.")), name)
+        return _MOVED.get(old, old) + name.removeprefix(old)
+
+    def exec_module(self, module: ModuleType) -> None:
+        name, successor = module.__name__, self.successor(module.__name__)
+        warnings.warn(f"{name} has moved to {successor}; change the import.", DeprecationWarning, stacklevel=2)
+        sys.modules[name] = import_module(successor)
 
 
-sys.meta_path.append(_Moved)
+sys.meta_path.insert(0, _Moved)

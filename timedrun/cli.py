@@ -18,8 +18,8 @@ from judging.ground.errors import ExitCode, UsageError, describe, in_benchmark
 from mlevents.terminal_escape import printable, printable_lines
 from timedrun.commands import known_race, race_toml
 from timedrun.commands.parser import near_options, parser
-from timedrun.distributed import launch_env, parent_death_signal
 from timedrun.evidence.warm_parent import WarmParent
+from timedrun.runner.process import launch_env, parent_death_signal
 
 TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "tune", "profile", "auto")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
@@ -122,7 +122,7 @@ def call(top: ArgumentParser, words: Sequence[str]) -> int:
                 raise UsageError(f"{files[0]} does not exist; nothing was done.")  # before torch is imported
         announce(verb, arguments)
     if verb == "run":
-        from timedrun.distributed.process_times import CpuReading  # here, since to judge needs no psutil
+        from timedrun.runner.process.process_times import CpuReading  # here, since to judge needs no psutil
 
         arguments.began = CpuReading.now()
     forks = verb in RACES and not of_commands and known_race.forks_runs(vars(arguments))

@@ -53,18 +53,18 @@ from language_model.settings import SpeedUps
 from language_model.text.store import MaskedSequences
 from language_model.text.synthetic_store import sampled_lengths, write_synthetic_store
 from language_model.weights import ALIASES, to_own
-from timedrun.benchmark import Benchmark, find
-from timedrun.config import RunConfig, dump
-from timedrun.config_choice import config_of
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.evidence.analysis.profiled_run import StepPlan
 from timedrun.evidence.analysis.step_benchmark import StepRow, measure_steps, show_steps
 from timedrun.methods import ChannelsLast, Float8, stack
-from timedrun.provenance import source, system
-from timedrun.storage.benchmark_folders import ROOT
-from timedrun.training.loss import LOSSES
-from timedrun.training.number_formats import emulated
-from timedrun.training.precision import Precision, set_backends
+from timedrun.methods.training.loss import LOSSES
+from timedrun.methods.training.number_formats import emulated
+from timedrun.methods.training.precision import Precision, set_backends
+from timedrun.runner.benchmark import Benchmark, find
+from timedrun.runner.config import RunConfig, dump
+from timedrun.runner.config_choice import config_of
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.provenance import source, system
+from timedrun.runner.storage.benchmark_folders import ROOT
 
 THREADS: Final = 1
 """CPU threads of a process under --tiny."""

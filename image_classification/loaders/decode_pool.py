@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from image_classification.loaders.loader import LoadedBatch
-from timedrun.training.sampling import Indices
+from timedrun.methods.training.sampling import Indices
 
 Pixels = npt.NDArray[np.uint8]
 FillImages = Callable[[Indices, Tensor], None]

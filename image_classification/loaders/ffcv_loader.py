@@ -14,7 +14,7 @@ from image_classification.loaders.decode_pool import DecodePool
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from image_classification.stores.beton import BetonImages, loading_ffcv
-from timedrun.training.sampling import Indices
+from timedrun.methods.training.sampling import Indices
 
 SLICE = 32  # images per call of compiled code; a call takes as long as decoding a tenth of an image
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from timedrun.training.sampling import Indices
+from timedrun.methods.training.sampling import Indices
 
 
 @dataclass(frozen=True)

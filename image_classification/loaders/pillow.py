@@ -19,7 +19,7 @@ from image_classification.settings import DataConfig
 from image_classification.stores.encoded import decoding, open_encoded
 from image_classification.stores.store_format import UnusableImage, as_rgb
 from judging.ground.errors import DataError
-from timedrun.training.sampling import Indices
+from timedrun.methods.training.sampling import Indices
 
 if TYPE_CHECKING:
     from PIL import Image

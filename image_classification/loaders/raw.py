@@ -17,8 +17,8 @@ from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import RESIZED
 from image_classification.stores.raw import RawImages
-from timedrun.training.prefetch import to_device
-from timedrun.training.sampling import Indices
+from timedrun.methods.training.prefetch import to_device
+from timedrun.methods.training.sampling import Indices
 
 SLICE = 16  # images per task
 WORKING_BYTES = 1 << 28

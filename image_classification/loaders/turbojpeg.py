@@ -13,7 +13,7 @@ from image_classification.loaders.crop_kernel import copy_in_chunks, resize_into
 from image_classification.loaders.decode_pool import Pixels, ThreadBuffers
 from image_classification.loaders.pillow import PillowLoader
 from image_classification.settings import DataConfig
-from timedrun.training.sampling import Indices
+from timedrun.methods.training.sampling import Indices
 
 DIVISORS = (8, 4, 2)  # libjpeg-turbo has vector code for these; 3/8, 5/8 ... cost more than full size
 LARGEST = 1 << 25  # pixels; larger images are left to Pillow's limits, and no thread keeps the memory

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from judging.ground.errors import DataError
 from judging.ground.folder_lock import locked
-from timedrun.integrations import fitting_torchvision
+from timedrun.methods.integrations import fitting_torchvision
 
 DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
 ARCHIVES = {"val": "ILSVRC2012_img_val.tar", "train": "ILSVRC2012_img_train.tar"}

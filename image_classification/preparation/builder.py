@@ -21,8 +21,8 @@ from image_classification.stores.store_format import FinishedShard, SourceItem
 from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError
 from judging.ground.folder_lock import locked
-from timedrun.storage.store_files import WORK
-from timedrun.storage.worker_pool import TaskProgress, results
+from timedrun.runner.storage.store_files import WORK
+from timedrun.runner.storage.worker_pool import TaskProgress, results
 
 SHARD_IMAGES = 1024
 SHARD_BYTES = 128 << 20

@@ -15,7 +15,7 @@ from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.store_format import FinishedShard, SourceItem, StoreFormat, UnusableImage
 from judging.ground.atomic_file import FileWriter, StoredFile
 from judging.ground.errors import DataError
-from timedrun.storage.store_files import WORK, load_record, save_record
+from timedrun.runner.storage.store_files import WORK, load_record, save_record
 
 RECORDS = f"{WORK}/notes"
 RULES = 2

@@ -17,7 +17,7 @@ from image_classification.preparation.archives import unpack_missing
 from image_classification.stores.image_folder import SPLITS, Index, counted, make_index
 from image_classification.stores.store_format import SourceItem, UnusableImage
 from judging.ground.errors import DataError
-from timedrun.training.sampling import epoch_order
+from timedrun.methods.training.sampling import epoch_order
 
 ORDER_SEED = 2012
 """Of the fixed pseudo-random order of stored training images: consecutive samples are of all classes, so a run in

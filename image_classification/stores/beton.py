@@ -17,7 +17,7 @@ from image_classification.stores.sample_index import SampleIndex, index_of_shard
 from image_classification.stores.store_format import EncodedImage, FinishedShard, SourceImage, StoreFormat
 from judging.ground.atomic_file import DRAFT, StoredFile, check_size, fsync_folder
 from judging.ground.errors import DataError
-from timedrun.training.sampling import random_uniform
+from timedrun.methods.training.sampling import random_uniform
 
 PAGE = 1 << 23
 """Bytes: FFCV's default, 8 MiB; a larger power of two if an image does not fit, at most 1 GiB: Pillow decodes none of

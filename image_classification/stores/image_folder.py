@@ -12,7 +12,7 @@ from image_classification.stores.manifest import SplitCounts, count_split
 from image_classification.stores.sample_index import FILE_ROW, SampleIndex
 from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError
-from timedrun.storage.store_files import read_manifest
+from timedrun.runner.storage.store_files import read_manifest
 
 INDEX = "timedrun_index.json"
 VERSION = 2

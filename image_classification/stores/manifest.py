@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from judging.ground.atomic_file import StoredFile, check_size, failures
 from judging.ground.errors import DataError
-from timedrun.storage import store_files
+from timedrun.runner.storage import store_files
 
 VERSION = 1
 MANIFEST = "timedrun_images.json"

@@ -1,6 +1,6 @@
 """Causal language modelling, timed to a target validation loss: the specs of three benchmarks with one decoder."""
 
-from timedrun.benchmark import EVERYTHING, BenchmarkSpec
+from timedrun.runner.benchmark import EVERYTHING, BenchmarkSpec
 
 SPEC = BenchmarkSpec(
     title="Language modelling: GPT-125M on OpenWebText to a validation loss of 3.1826 nats per token",

@@ -13,10 +13,10 @@ from torch import Tensor
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.settings import Sampling
 from language_model.gpt.token_store import TokenSequence, open_store
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.training import sampling as sample_order
-from timedrun.training.prefetch import StepBatches, to_device
-from timedrun.training.sampling import Indices
+from timedrun.methods.training import sampling as sample_order
+from timedrun.methods.training.prefetch import StepBatches, to_device
+from timedrun.methods.training.sampling import Indices
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 _epoch_order = lru_cache(maxsize=2)(sample_order.epoch_order)  # a batch may span the end of an epoch
 

@@ -11,13 +11,13 @@ from judging.ground.errors import UsageError
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import TokenFacts
 from language_model.gpt.model import Decoder, build_model
-from timedrun.config import OptimizerConfig
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.distributed.sharding import shard
 from timedrun.methods import Stack, stack
-from timedrun.training.batch_plan import BatchPlan
-from timedrun.training.optim import build_muon, build_optimizer
-from timedrun.training.precision import Precision
+from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.methods.training.optim import build_muon, build_optimizer
+from timedrun.methods.training.precision import Precision
+from timedrun.runner.config import OptimizerConfig
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.distributed.sharding import shard
 
 PLACES = ("before_step", "batch", "backward", "gradients", "after_step", "evaluation")
 """Places of methods that train.py calls."""

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from language_model.gpt.run_config import GptRunConfig as GptRunConfig
 from language_model.gpt.settings import GPT2_125M, GptConfig, GptDataConfig
-from timedrun.config import EvaluationConfig, OptimizerConfig
 from timedrun.methods import ALiBi, SequenceLengthWarmup
-from timedrun.training.schedule import StepSchedule
+from timedrun.methods.training.schedule import StepSchedule
+from timedrun.runner.config import EvaluationConfig, OptimizerConfig
 
 OPENWEBTEXT_TARGET = 3.1826
 """ln 24.11, in nats per token: the perplexity reported by MosaicML for GPT-125M, comparable on the same split only."""

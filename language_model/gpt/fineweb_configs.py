@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from language_model.gpt.configs import MUON, GptRunConfig
 from language_model.gpt.settings import GPT2_DECODER, GptDataConfig
-from timedrun.config import EvaluationConfig, OptimizerConfig
-from timedrun.training.schedule import StepSchedule
+from timedrun.methods.training.schedule import StepSchedule
+from timedrun.runner.config import EvaluationConfig, OptimizerConfig
 
 FINEWEB_TARGET = 3.28
 """Nats per token of the first 10,485,760 tokens of FineWeb's validation shard: the target of the modded-nanogpt speed

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.settings import GptConfig, GptDataConfig
-from timedrun.config import EvaluationConfig, OptimizerConfig, SubmissionConfig
-from timedrun.training.schedule import StepSchedule
+from timedrun.methods.training.schedule import StepSchedule
+from timedrun.runner.config import EvaluationConfig, OptimizerConfig, SubmissionConfig
 
 LLAMA31_8B = GptConfig(
     implementation="modern",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from language_model.gpt.attention_mask import attend, attention_mask
 from language_model.gpt.settings import GptConfig
 from language_model.model import import_transformers
-from timedrun.training.train_state import seed_everything
+from timedrun.methods.training.train_state import seed_everything
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask

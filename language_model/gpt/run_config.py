@@ -7,9 +7,9 @@ import torch
 
 from language_model.gpt.attention_mask import WINDOW_INCREMENT, window_at
 from language_model.gpt.settings import GptConfig, GptDataConfig
-from timedrun.config import LATER, RunConfig
 from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup, stack
-from timedrun.training.schedule import StepSchedule
+from timedrun.methods.training.schedule import StepSchedule
+from timedrun.runner.config import LATER, RunConfig
 
 MODERN_ONLY = (
     *("positions", "normalisation", "activation", "query_key_norm", "zero_projections", "tied_head"),

@@ -10,10 +10,10 @@ from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import declared, facts
 from language_model.run_info import optimization
 from mlevents import keys
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.preflight.plan import Plan, facts_or_declared
-from timedrun.run.run_info import RunInfo
-from timedrun.training.precision import AUTOCAST, WORDS
+from timedrun.methods.training.precision import AUTOCAST, WORDS
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.plan import Plan, facts_or_declared
+from timedrun.runner.run.run_info import RunInfo
 
 
 def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from timedrun.config import LATER, Split
+from timedrun.runner.config import LATER, Split
 
 Sampling = Literal["windows", "blocks", "documents"]
 

@@ -19,8 +19,8 @@ from judging.ground.result_files import require_data_folder
 from judging.ground.token_shard import read_shard
 from language_model.gpt.encoding import GPT2_VOCABULARY, SPLITS, TOKEN_TYPE, Split, Tokens
 from language_model.gpt.settings import GptDataConfig
-from timedrun.storage import store_files
-from timedrun.training.sampling import Indices
+from timedrun.methods.training.sampling import Indices
+from timedrun.runner.storage import store_files
 
 VERSION = 2
 MANIFEST = "tokens.json"

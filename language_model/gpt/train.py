@@ -13,13 +13,13 @@ from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import facts
 from language_model.gpt.model import Decoder, NextTokenLoss
 from language_model.gpt.run_info import run_info
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.distributed.sharding import no_gradients
-from timedrun.run.accumulation import backward
-from timedrun.run.timed_run import TimedRun
-from timedrun.training import sampling
-from timedrun.training.precision import Precision
-from timedrun.training.train_state import seed_everything
+from timedrun.methods.training import sampling
+from timedrun.methods.training.precision import Precision
+from timedrun.methods.training.train_state import seed_everything
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.distributed.sharding import no_gradients
+from timedrun.runner.run.accumulation import backward
+from timedrun.runner.run.timed_run import TimedRun
 
 
 def train(config: GptRunConfig, run: TimedRun) -> None:

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from language_model.gpt.batches import TokenBatch
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.model import Decoder, NextTokenLoss, build_model
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
-from timedrun.training.batch_plan import BatchPlan
+from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 
 def train_batches(config: GptRunConfig, ranks: ProcessGroup, batch: BatchPlan) -> Iterator[tuple[int, TokenBatch]]:

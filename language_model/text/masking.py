@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from language_model.settings import TextDataConfig
 from language_model.text.settings import TextSettings
 from language_model.text.store import MaskedSequences, Sequences
-from timedrun.training import sampling
+from timedrun.methods.training import sampling
 
 
 def prediction_counts(lengths: NDArray[np.int64], data: TextDataConfig | TextSettings) -> NDArray[np.int64]:

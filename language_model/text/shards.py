@@ -20,8 +20,8 @@ from language_model.text.sentence_pairs import sequences
 from language_model.text.settings import TextSettings
 from language_model.text.store import COLUMNS, SPLITS, PartContent, Split, token_type
 from language_model.text.vocabulary import Encoder, SpecialIds, Vocabulary, read_vocabulary
-from timedrun.storage.store_files import load_record, save_record
-from timedrun.training.sampling import stream_seed
+from timedrun.methods.training.sampling import stream_seed
+from timedrun.runner.storage.store_files import load_record, save_record
 
 RULES = 1
 """Version of cleaning, sentence splitting, pairing and masking; shards of another version are rebuilt."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from judging.ground.atomic_file import FileWriter, StoredFile, check_size, write_file
 from judging.ground.errors import DataError
 from language_model.text.vocabulary import SpecialIds
-from timedrun.storage import store_files
+from timedrun.runner.storage import store_files
 
 VERSION = 1
 Split = Literal["train", "evaluation"]

@@ -31,8 +31,8 @@ from language_model.text.store import (
     write_split,
 )
 from language_model.text.vocabulary import Vocabulary, read_vocabulary, train_vocabulary
-from timedrun.storage.store_files import WORK, load_record
-from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
+from timedrun.runner.storage.store_files import WORK, load_record
+from timedrun.runner.storage.worker_pool import TaskProgress, results, to_standard_error
 
 
 def build_store(

@@ -19,7 +19,7 @@ from language_model.text.store import (
     write_split,
 )
 from language_model.text.vocabulary import SpecialIds
-from timedrun.training.sampling import random_bits, random_uniform
+from timedrun.methods.training.sampling import random_bits, random_uniform
 
 LAW = ((0.38, 16, 128), (0.45, 129, 499), (0.17, 500, 512))
 """Share, shortest, longest at 512 positions, uniform between: mean 255 and mean square 95,000, as in the full training

@@ -94,7 +94,7 @@ def _room(module: str, package: str) -> str | None:
     """Return the direct child of `package` that holds `module`, the package itself, or None."""
     if module == package:
         return package
-    return ".".join(module.split(".")[:2]) if module.startswith(f"{package}.") else None
+    return ".".join(module.split(".")[: package.count(".") + 2]) if module.startswith(f"{package}.") else None
 
 
 def reachable(room: str, rooms: Mapping[str, set[str]]) -> set[str]:
@@ -124,7 +124,8 @@ def main() -> None:
         for folder in folders[: len(folders) if len(folders) > 1 else 0]:
             print(f"  {folder:22}{lines([folder]):7}")
     print(f"{', '.join(OTHER_KINDS)}: {lines(EVERYWHERE, OTHER_KINDS)} lines")
-    for package in ("mlevents", "judging", "referee", "timedrun", "image_classification", "language_model"):
+    parts = [f"timedrun.{part}" for part in ("methods", "runner", "racing", "evidence", "commands")]
+    for package in ("mlevents", "judging", "referee", "timedrun", *parts, "image_classification", "language_model"):
         graph = graph_of(package)
         print(", ".join(f"{name} {value}" for name, value in ({"package": package} | graph._asdict()).items()))
     print("verbs {}, options {}".format(*verbs_and_options()))

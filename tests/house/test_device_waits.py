@@ -9,9 +9,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.gpu.steps import CASES, write_tiny_shards
-from timedrun.benchmark import find
-from timedrun.config_choice import config_of
 from timedrun.evidence.analysis.profiled_run import ProfiledRun, StepPlan, profiled
+from timedrun.runner.benchmark import find
+from timedrun.runner.config_choice import config_of
 
 pytestmark = pytest.mark.timeout(300)
 aten = torch.ops.aten

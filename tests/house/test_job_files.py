@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from timedrun import cli
-from timedrun.distributed.launch_env import LaunchEnv
+from timedrun.runner.process.launch_env import LaunchEnv
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}

@@ -8,7 +8,7 @@ MODULES = (
     *("mlevents.checks.log_check", "mlevents.mlcommons", "mlevents.runlog", "mlevents.package_checker.tree"),
     *(f"timedrun.commands.{verb}" for verb in ("audit", "check", "explore", "score", "reproduce")),
     *("timedrun.racing.conduct", "timedrun.racing.command_race", "timedrun.racing.child_run"),
-    *("timedrun.evidence.race_package", "timedrun.submission.packaging.package"),
+    *("timedrun.evidence.race_package", "timedrun.evidence.submission.packaging.package"),
 )
 WORDS = ("--help", "run --help", "race --help", "show", "show methods", "doctor --completion bash")
 

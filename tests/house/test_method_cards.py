@@ -11,7 +11,7 @@ from judging.ground.errors import UsageError
 from timedrun import cli
 from timedrun.commands.chosen_config import settings_of
 from timedrun.methods import REGISTRY
-from timedrun.storage.method_cards import cards, stages
+from timedrun.runner.storage.method_cards import cards, stages
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "methods.md"

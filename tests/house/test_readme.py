@@ -15,7 +15,7 @@ from timedrun.commands.chosen_config import settings_of
 from timedrun.commands.parser import ENDED, VERBS, parser
 from timedrun.evidence.analysis import own_step
 from timedrun.methods import stack
-from timedrun.storage import method_sources
+from timedrun.runner.storage import method_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [

@@ -17,8 +17,8 @@ from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch, Loader
 from image_classification.settings import DataConfig, LoaderName
 from image_classification.stores.manifest import StoreConfig
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack, stack
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 CPU = torch.device("cpu")
 FOLDER = replace(

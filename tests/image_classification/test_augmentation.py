@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from image_classification import augmentation
-from timedrun.training.sampling import random_uniform
+from timedrun.methods.training.sampling import random_uniform
 
 
 def test_random_flips_follow_the_draws_and_alternating_ones_are_half_of_the_images_and_then_the_other():

@@ -18,9 +18,9 @@ from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from judging.ground.errors import UsageError
 from tests.image_classification.small_image_data import CPU, FOLDER, LOADERS, data_of, threads
-from tests.timedrun.distributed.launched_ranks import until
+from tests.timedrun.runner.distributed.launched_ranks import until
 from timedrun.methods import ProgressiveResizing, Stack, stack
-from timedrun.training import sampling
+from timedrun.methods.training import sampling
 
 
 class Recorded:

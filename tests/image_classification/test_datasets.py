@@ -20,8 +20,8 @@ from image_classification.stores.manifest import StoreConfig, read_manifest
 from judging.ground.errors import DataError, UsageError
 from mlevents import keys
 from tests.image_classification.small_image_data import FOLDER, LOADERS
-from timedrun.config import dump, load
 from timedrun.methods import ProgressiveResizing
+from timedrun.runner.config import dump, load
 
 LOADED_SMALL = ProgressiveResizing(where="loader")
 RAW, JPEG_9 = StoreConfig(format="raw", size=9), StoreConfig(format="jpeg", size=9)

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from image_classification.model import AIRBENCH, CIFAR10_PLAIN, RESNET50, ModelConfig, PlainNetwork, ResNet, build_model
-from timedrun.training.initialisation import initialize
+from timedrun.methods.training.initialisation import initialize
 
 RESNET18 = ModelConfig(block="basic", layers=(2, 2, 2, 2))
 

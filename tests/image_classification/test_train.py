@@ -20,13 +20,13 @@ from mlevents.runlog import RunLog
 from tests.image_classification.small_image_data import FOLDER, data_of, threads
 from tests.one_rank import ALONE, recorded_losses, stopped, trained
 from timedrun import methods
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.recipes import RECIPES
-from timedrun.run.blocks import Outcome
-from timedrun.run.timed_run import TimedRun
-from timedrun.training.number_formats import emulated
-from timedrun.training.precision import Precision
-from timedrun.training.sampling import Indices
+from timedrun.methods.recipes import RECIPES
+from timedrun.methods.training.number_formats import emulated
+from timedrun.methods.training.precision import Precision
+from timedrun.methods.training.sampling import Indices
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.process.blocks import Outcome
+from timedrun.runner.run.timed_run import TimedRun
 
 
 def parts_of(config: configs.ImageRunConfig) -> Parts:

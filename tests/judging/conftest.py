@@ -129,8 +129,8 @@ def make_set(write_run: WriteRun) -> MakeSet:
     """Writes a whole results folder: logs of `times` in minutes and, beside each, config, system and environment."""
 
     from image_classification.configs import imagenet_baseline  # here: the tests of scores run without torch
-    from timedrun.config import dump
-    from timedrun.provenance import system
+    from timedrun.runner.config import dump
+    from timedrun.runner.provenance import system
 
     def make(folder: Path, *, times: Sequence[float] = (10.0, 11.0, 12.0, 13.0, 14.0), **logged: Any) -> Path:
         platform = logged.setdefault("platform", "1xCPU-baseline")

@@ -22,8 +22,8 @@ from language_model.text.store import read_manifest
 from language_model.weights import shapes
 from tests.language_model.text_samples import Inputs, masked_sequences, plain_text, write_vocabulary
 from tests.one_rank import recorded_losses, trained
-from timedrun.config import EvaluationConfig, RunConfig
-from timedrun.training.schedule import StepSchedule
+from timedrun.methods.training.schedule import StepSchedule
+from timedrun.runner.config import EvaluationConfig, RunConfig
 
 
 @pytest.fixture(scope="session")

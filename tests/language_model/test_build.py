@@ -8,7 +8,7 @@ from language_model import configs
 from language_model.build import build
 from language_model.datasets import declared
 from tests.one_rank import ALONE
-from timedrun.config import OptimizerConfig
+from timedrun.runner.config import OptimizerConfig
 
 
 def test_muon_trains_the_matrices_of_layers_and_head_and_adamw_the_rest():

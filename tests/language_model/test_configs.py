@@ -15,11 +15,11 @@ from mlevents.mlcommons import check_logs
 from mlevents.record import read
 from mlevents.rounds import ruleset
 from tests.one_rank import ALONE, CPU
-from timedrun.benchmark import find
-from timedrun.config import OptimizerConfig, SubmissionConfig, difference
-from timedrun.distributed.process_group import ProcessGroup
+from timedrun.evidence.preflight.dry_run import write_set
 from timedrun.methods import BlurPool
-from timedrun.preflight.dry_run import write_set
+from timedrun.runner.benchmark import find
+from timedrun.runner.config import OptimizerConfig, SubmissionConfig, difference
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 CLOSED = SubmissionConfig(division="closed")
 MUON = OptimizerConfig(kind="muon", peak_lr=0.02, other_lr=4e-3)

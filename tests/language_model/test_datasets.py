@@ -21,8 +21,8 @@ from mlevents import keys, record
 from mlevents.runlog import RunLog
 from tests.one_rank import trained
 from timedrun.cli import main
-from timedrun.config import dump
-from timedrun.distributed.process_group import ProcessGroup
+from timedrun.runner.config import dump
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 
 def opened(config, store, rank=0, world_size=1, *, padded=False, balance=False, micro_batch=100):

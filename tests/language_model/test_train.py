@@ -19,8 +19,8 @@ from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from tests.language_model.transformers_names import weights_of
 from tests.one_rank import ALONE, CPU, run_of, stopped, trained
-from timedrun.run.blocks import Outcome
-from timedrun.training.precision import Precision
+from timedrun.methods.training.precision import Precision
+from timedrun.runner.process.blocks import Outcome
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs timedrun[language]")
 

@@ -15,12 +15,12 @@ from judging.ground.errors import UsageError
 from judging.ground.result_files import ResultPaths
 from judging.scoring.recorded_run import recorded_run_of
 from tests.security.hostile_logs import write_log
-from timedrun.benchmark import find
 from timedrun.cli import main
-from timedrun.distributed.launch_env import module_command
-from timedrun.run import checkpoint_file
-from timedrun.run.checkpoint_file import CheckpointError
-from timedrun.submission.reproduction.repetition import Outcome, repeat_config
+from timedrun.evidence.submission.reproduction.repetition import Outcome, repeat_config
+from timedrun.runner.benchmark import find
+from timedrun.runner.process.launch_env import module_command
+from timedrun.runner.run import checkpoint_file
+from timedrun.runner.run.checkpoint_file import CheckpointError
 
 TELLS = "import pathlib; pathlib.Path({mark!r}).touch()\n"
 

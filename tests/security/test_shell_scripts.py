@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from judging.ground.result_files import ResultPaths
-from timedrun.submission.packaging import package_scripts
+from timedrun.evidence.submission.packaging import package_scripts
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(path for pattern in ("scripts/*.sh", "scripts/*.sbatch", ".ci/run") for path in ROOT.glob(pattern))

@@ -18,9 +18,9 @@ from mlevents.summary import summarize
 from mlevents.terminal_escape import printable, printable_lines
 from tests.security.hostile_logs import ESCAPE, HOSTILE, harmless, write_log
 from timedrun.cli import main
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.run import worker
-from timedrun.submission.reproduction.repetition import compare_runs
+from timedrun.evidence.submission.reproduction.repetition import compare_runs
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.run import worker
 
 NAMES = ("submission_org", "submission_platform", "submission_benchmark", "dataset", "config_name")
 

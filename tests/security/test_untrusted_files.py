@@ -31,8 +31,8 @@ from language_model.text.store import RaggedStore
 from language_model.text.synthetic_store import write_synthetic_store
 from tests.image_classification.small_stores import NEEDS_FFCV, given, indexed, make_store
 from tests.security.hostile_logs import write_log
-from timedrun.submission.reproduction.claims import ClaimError, packages
-from timedrun.submission.reproduction.reproduce import reproduce
+from timedrun.evidence.submission.reproduction.claims import ClaimError, packages
+from timedrun.evidence.submission.reproduction.reproduce import reproduce
 
 DEEP = "[" * 100_000
 

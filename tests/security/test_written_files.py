@@ -21,10 +21,10 @@ from mlevents.event import MARK
 from mlevents.record import read
 from mlevents.runlog import ResultFileExists, RunLog
 from tests.security.hostile_logs import ESCAPE
-from timedrun.config_choice import without_places
-from timedrun.provenance import system
-from timedrun.run import checkpoint_file
-from timedrun.submission.packaging import safe_files
+from timedrun.evidence.submission.packaging import safe_files
+from timedrun.runner.config_choice import without_places
+from timedrun.runner.provenance import system
+from timedrun.runner.run import checkpoint_file
 
 
 @pytest.fixture(params=[0o077, 0o022, 0o002])

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mlevents.runlog import RunLog
-from timedrun.benchmark import EVERYTHING, BenchmarkSpec
+from timedrun.runner.benchmark import EVERYTHING, BenchmarkSpec
 
 if TYPE_CHECKING:  # imported in the fixtures: the tests of scores run without torch
-    from timedrun.config import RunConfig
-    from timedrun.preflight.dry_run import SimulatedClock
-    from timedrun.run.timed_run import TimedRun
+    from timedrun.evidence.preflight.dry_run import SimulatedClock
+    from timedrun.runner.config import RunConfig
+    from timedrun.runner.run.timed_run import TimedRun
 
 SPEC = BenchmarkSpec(title="test", mlperf_benchmark="resnet", ruleset="2.0.0", default_data="toy", supports=EVERYTHING)
 
 TOY = """
 from pathlib import Path
 Path(__file__).with_name("imported").touch()
-from timedrun.benchmark import BenchmarkSpec, benchmark_rules
+from timedrun.runner.benchmark import BenchmarkSpec, benchmark_rules
 SPEC = BenchmarkSpec(title="Toy task", default_data="toy",
     own_rules=benchmark_rules("NAME", dataset="toy", metric="loss", target=1.5, direction="<=", unit="samples"))
 """
@@ -39,7 +39,7 @@ def git(folder: Path, *words: str) -> str:
 
 def _toy_config(**changes: Any) -> RunConfig:
     """A config on a dataset `toy`, two evaluations of which the last counts."""
-    from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
+    from timedrun.runner.config import EvaluationConfig, OptimizerConfig, RunConfig
 
     values: dict[str, Any] = {
         "benchmark": "toy",
@@ -78,7 +78,7 @@ def make_run(tmp_path: Path) -> Callable[..., TimedRun]:
 
 @pytest.fixture
 def clock() -> SimulatedClock:
-    from timedrun.preflight.dry_run import SimulatedClock
+    from timedrun.evidence.preflight.dry_run import SimulatedClock
 
     return SimulatedClock()
 

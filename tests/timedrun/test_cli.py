@@ -169,7 +169,7 @@ def test_a_restart_by_torchrun_is_not_spent_on_a_refusal(status, results, tmp_pa
         log.start(keys.RUN_START)
         log.end(keys.RUN_STOP, status=status)
     log.close(reason="rank 1 died before the clock started")
-    monkeypatch.setattr("timedrun.run.result_set.status_files.agent_number", lambda: 0)
+    monkeypatch.setattr("timedrun.runner.run.result_set.status_files.agent_number", lambda: 0)
     printed("run", *SMOKE, "--results", tmp_path)
     assert len(list(tmp_path.glob("result_*.txt"))) == results
 

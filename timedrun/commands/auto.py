@@ -11,14 +11,14 @@ from judging.ground import stdio
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths, write_json
 from timedrun.commands.chosen_config import resources_of, settings_of
-from timedrun.config import RunConfig, digest, dump
-from timedrun.config_choice import FILE, config_of, with_text
+from timedrun.evidence.analysis.measured_recipe import MEASURED, measured_recipe
 from timedrun.evidence.analysis.selection import report, selector
-from timedrun.preflight import checks
-from timedrun.preflight.machine_checks import require_file
-from timedrun.recipes.measured import MEASURED, measured_recipe
-from timedrun.run.progress import duration
-from timedrun.storage.method_sources import changes_naming
+from timedrun.evidence.preflight import checks
+from timedrun.evidence.preflight.machine_checks import require_file
+from timedrun.runner.config import RunConfig, digest, dump
+from timedrun.runner.config_choice import FILE, config_of, with_text
+from timedrun.runner.process.progress import duration
+from timedrun.runner.storage.method_sources import changes_naming
 
 
 def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:

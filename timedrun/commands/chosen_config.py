@@ -3,11 +3,11 @@
 import argparse
 
 from judging.ground.result_files import ResultPaths
-from timedrun.benchmark import Benchmark, find
-from timedrun.config import RunConfig
-from timedrun.config_choice import config_of
-from timedrun.distributed.launch_env import Launch
-from timedrun.run.worker import LaunchOptions
+from timedrun.runner.benchmark import Benchmark, find
+from timedrun.runner.config import RunConfig
+from timedrun.runner.config_choice import config_of
+from timedrun.runner.process.launch_env import Launch
+from timedrun.runner.run.worker import LaunchOptions
 
 
 def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, RunConfig]:

@@ -15,7 +15,7 @@ from judging.ground.errors import ExitCode, UsageError
 from judging.ground.race_labels import RACE_FILE, raced_together, side_at
 from judging.pages.comparison_table import report
 from judging.pages.score_table import NOTICE
-from judging.scoring.cost import cost, prices_of
+from judging.scoring.cost import cost
 from judging.scoring.interval import as_values
 from judging.scoring.power import shared_energy
 from judging.scoring.run_set import only_set
@@ -54,9 +54,8 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     if len(arguments.price) > 2:
         raise UsageError("--price takes one price for both sets, or one of each set.")
     ratio = replace(ratio, notes=(*ratio.notes, *notes))
-    prices, times = prices_of(arguments.price), (ratio.minutes_slow, ratio.minutes_fast)
-    priced = zip(sets, times, prices * (3 - len(prices)), strict=False)
-    costs = [cost(runs[0].path, minutes, price) for runs, minutes, price in priced]
+    times, prices = (ratio.minutes_slow, ratio.minutes_fast), arguments.price * (3 - len(arguments.price))
+    costs = [cost(minutes, price) for minutes, price in zip(times, prices, strict=False)]
     successful = [[run for run in runs if reached(run)] for runs in sets]
     what, used = shared_energy(sum(successful, []))
     joules = [fmean(used[run.path] for run in runs) for runs in successful] if used else None

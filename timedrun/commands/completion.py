@@ -9,8 +9,8 @@ import shtab
 
 from judging.ground.errors import ExitCode
 from timedrun.commands.parser import parser
-from timedrun.storage import method_cards
-from timedrun.storage.benchmark_folders import config_docstrings, nearby, spec_texts
+from timedrun.runner.storage import method_cards
+from timedrun.runner.storage.benchmark_folders import config_docstrings, nearby, spec_texts
 
 COMPLETED: Final = {
     **dict.fromkeys(

@@ -8,8 +8,6 @@ from pathlib import Path
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from timedrun.commands.known_race import known_race
-from timedrun.config_choice import changes_of
-from timedrun.distributed.launch_env import Launch
 from timedrun.evidence.config_race import ConfigRequest, config_runs, profile_methods, require_named
 from timedrun.evidence.race_package import package_race
 from timedrun.evidence.warm_parent import WarmParent
@@ -17,6 +15,8 @@ from timedrun.racing.conduct import Conduct
 from timedrun.racing.plan import Rounds
 from timedrun.racing.race_file import Race
 from timedrun.racing.tuning_report import TuningReport
+from timedrun.runner.config_choice import changes_of
+from timedrun.runner.process.launch_env import Launch
 
 
 def request_of(arguments: Namespace, overrides: Sequence[str]) -> ConfigRequest:

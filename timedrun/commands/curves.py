@@ -13,7 +13,6 @@ from judging.ground.errors import ExitCode, UsageError, nearest
 from judging.pages.answer_table import answered, headline
 from judging.pages.score_table import NOTICE
 from judging.pages.tradeoff_table import as_json, report
-from judging.scoring.cost import cost, prices_of
 from timedrun.racing.sweep_curves import compared, curves_at
 
 
@@ -24,19 +23,17 @@ def compare_curves(arguments: argparse.Namespace) -> ExitCode:
     asked: float | Budget | None = Budget.parse(arguments.budget) if arguments.budget else arguments.quality
     if len(arguments.price) > 1 or arguments.paired is not None or arguments.allow:
         raise UsageError("curves have one --price, no pairs and nothing to --allow; leave these out.")
-    price = next(iter(prices_of(arguments.price)), None)
+    price = next(iter(arguments.price), None)
     curves = curves_at(map(Path, arguments.paths))
     names, baseline = [curve.label for curve in curves], arguments.baseline
     if baseline is not None and baseline not in names:
         raise UsageError(f"there is no curve {baseline!r}.{nearest(baseline, names)} Curves: {', '.join(names)}.")
     curves.sort(key=lambda curve: baseline is not None and curve.label != baseline)
-    machines: dict[str, tuple[list[Curve], list[str]]] = {"": (curves, [])}
+    machines: dict[str, tuple[list[Curve], list[str]]]
     if arguments.profile:
         machines = extrapolated(curves, [profile_of(text) for text in arguments.profile], price)
-    elif price is not None:
-        runs = [next(iter(next(iter(curve.budgets.values())).values())) for curve in curves]
-        priced = [replace(curve, hourly=cost(run.path, 60.0, price)) for curve, run in zip(curves, runs, strict=True)]
-        machines = {"": (priced, [])}
+    else:
+        machines = {"": ([replace(curve, hourly=price) for curve in curves], [])}
     if arguments.out and len(machines) > 1:
         raise UsageError(f"--out draws one machine; these are {'; '.join(machines)}. Draw each from its own --profile.")
     values, lines = [], list[str]()

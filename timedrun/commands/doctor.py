@@ -8,7 +8,7 @@ import timedrun
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.pages.table import Table
-from timedrun.preflight.machine_report import machine_report
+from timedrun.evidence.preflight.machine_report import machine_report
 
 
 def doctor(arguments: argparse.Namespace) -> ExitCode:

@@ -14,17 +14,14 @@ from judging.ground.result_files import write_output
 from judging.pages.explorer.explored_sets import explored_sets
 from judging.pages.explorer.page import as_page
 from judging.pages.explorer.questions import questions
-from judging.scoring.cost import prices_of
 from timedrun.racing.race_file import planned
 from timedrun.racing.sweep_curves import curves_at
 
 
 def explore(arguments: argparse.Namespace) -> ExitCode:
     paths = [Path(name) for name in arguments.paths]
-    listed = prices_of([price for _, price in arguments.price])
-    prices = [*zip([pattern for pattern, _ in arguments.price] or ["*"], listed, strict=False)]
     stdio.stage(f"timedrun explore: reading the logs of {', '.join(map(str, paths))}", terminal_only=False)
-    sets = explored_sets(paths, prices, show_progress=not arguments.json)
+    sets = explored_sets(paths, arguments.price, show_progress=not arguments.json)
     sweeps = sweeps_at(paths, sets)
     title = f"Training results: {', '.join(path.resolve().name for path in paths)}"
     stdio.stage(f"timedrun explore: writing {arguments.out}", terminal_only=False)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from judging.ground.errors import UsageError
-from timedrun.distributed.launch_env import MAX_RESTARTS
 from timedrun.racing import race_file
 from timedrun.racing.race_file import COMMANDS, Race
+from timedrun.runner.process.launch_env import MAX_RESTARTS
 
 OF_CONFIGS: Final = ("data", "data_folder", "ranks", "threads", "ablate", "ratios", "dry_run", "answers")
 OF_COMMANDS: Final = ("preset", "quality", "lower", "start", "stop", "at", "build", "budgets")

@@ -8,10 +8,10 @@ from typing import Any
 from judging.ground import stdio
 from judging.ground.errors import ExitCode
 from mlevents.terminal_escape import printable
-from timedrun.benchmark import find
-from timedrun.storage import method_cards
-from timedrun.storage.benchmark_folders import config_docstrings, nearby, spec_texts
-from timedrun.storage.method_sources import installed
+from timedrun.runner.benchmark import find
+from timedrun.runner.storage import method_cards
+from timedrun.runner.storage.benchmark_folders import config_docstrings, nearby, spec_texts
+from timedrun.runner.storage.method_sources import installed
 
 
 def list_configs(arguments: argparse.Namespace) -> ExitCode:

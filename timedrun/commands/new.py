@@ -9,8 +9,8 @@ from typing import Final
 
 from judging.ground.errors import ExitCode, UsageError
 from mlevents.rounds import rulesets_of
-from timedrun.storage import method_cards
-from timedrun.storage.benchmark_folders import nearby
+from timedrun.runner.storage import method_cards
+from timedrun.runner.storage.benchmark_folders import nearby
 
 TEMPLATE: Final = Path(__file__).resolve().with_name("benchmark_template")
 METHOD: Final = TEMPLATE.with_name("method_template")

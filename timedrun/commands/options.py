@@ -12,7 +12,7 @@ from judging.ground.cores import usable_cores
 from judging.ground.race_labels import resolved
 
 RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
-PRICE_HELP = "US dollars per hour of the system; `list` or FILE.toml: a dated list price (list:TEXT: of such offers)"
+PRICE_HELP = "US dollars per hour of the system"
 
 
 def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str], float]:
@@ -36,18 +36,17 @@ def above_zero(text: str) -> float:
     return value
 
 
-def price(text: str) -> float | str:
-    """Parse US dollars per hour, or "list", "list:TEXT" or a file of list prices."""
+def price(text: str) -> float:
     try:
-        return text if re.fullmatch(r"(list|.+[.]toml)(:.+)?", text) else at_least(0.001, float)(text)
+        return at_least(0.001, float)(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text} is no price: give US dollars per hour, `list` or a FILE.toml") from None
+        raise ArgumentTypeError(f"{text} is no price: give US dollars per hour of the system, such as 27.45") from None
 
 
-def system_price(text: str) -> tuple[str, float | str]:
-    """Parse [SYSTEM=]USD into a pattern of systems' names and their price."""
+def system_price(text: str) -> tuple[str, float, bool]:
+    """Parse [SYSTEM=]USD[/accelerator]: a pattern of systems' names, a price, and whether it is of each accelerator."""
     pattern, _, usd = text.rpartition("=")
-    return pattern or "*", price(usd)
+    return pattern or "*", price(usd.removesuffix("/accelerator")), usd.endswith("/accelerator")
 
 
 def budgets_of(text: str) -> list[str]:
@@ -431,8 +430,8 @@ def add_explore(parser: ArgumentParser) -> None:
     add("paths", nargs="+", type=resolved, metavar="PATH", help="log, result set, or folder of several or a round")
     add("--out", type=Path, required=True, metavar="FILE", help="the .html file to write")
     of = f"{PRICE_HELP}; with SYSTEM=, of those whose name or hardware matches a pattern such as '*H100*' (repeat"
-    of += " the option; the first that is known counts)"
-    _add_price(parser, of, type=system_price, action="append", default=[], metavar="[SYSTEM=]USD")
+    of += " the option; the first that matches counts)"
+    _add_price(parser, of, type=system_price, action="append", default=[], metavar="[SYSTEM=]USD[/accelerator]")
 
 
 def _add_price(parser: ArgumentParser, text: str, **kind: Any) -> None:

@@ -10,10 +10,10 @@ from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, require_ruleset
 from mlevents import keys, record
 from mlevents.terminal_escape import printable_lines
-from timedrun.provenance.system_answers import read_answers
-from timedrun.storage.benchmark_folders import ROOT
-from timedrun.submission.packaging import package as packages
-from timedrun.submission.packaging.safe_files import require_plain
+from timedrun.evidence.submission.packaging import package as packages
+from timedrun.evidence.submission.packaging.safe_files import require_plain
+from timedrun.runner.provenance.system_answers import read_answers
+from timedrun.runner.storage.benchmark_folders import ROOT
 
 
 def package(arguments: argparse.Namespace) -> ExitCode:

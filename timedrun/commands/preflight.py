@@ -8,8 +8,8 @@ from judging.ground import stdio
 from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, next_number
 from timedrun.commands.chosen_config import resources_of, settings_of
-from timedrun.preflight.examination import Examination, device_memory
-from timedrun.provenance.system_answers import read_answers
+from timedrun.evidence.preflight.examination import Examination, device_memory
+from timedrun.runner.provenance.system_answers import read_answers
 
 
 def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:

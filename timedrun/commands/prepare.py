@@ -9,7 +9,7 @@ from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from mlevents.terminal_escape import printable
 from timedrun.commands.chosen_config import settings_of
-from timedrun.preflight.checks import data_problems
+from timedrun.evidence.preflight.checks import data_problems
 
 _IMAGE_OPTIONS = ("images", "skip_broken")
 _TEXT_OPTIONS = ("text", "evaluation_text", "vocabulary")

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import ResultPaths, write_json
-from timedrun.benchmark import find
 from timedrun.commands.chosen_config import resources_of
 from timedrun.evidence.analysis import profile as analysis
 from timedrun.evidence.analysis import profile_report
@@ -17,10 +16,11 @@ from timedrun.evidence.analysis.profile_report import Profiled
 from timedrun.evidence.analysis.profiled_run import StepPlan
 from timedrun.evidence.analysis.step_benchmark import measure_steps, show_steps, values_of
 from timedrun.evidence.config_sides import sides_of
-from timedrun.preflight import checks
-from timedrun.preflight.machine_checks import require_file
-from timedrun.provenance import system
-from timedrun.run.origin import set_threads
+from timedrun.evidence.preflight import checks
+from timedrun.evidence.preflight.machine_checks import require_file
+from timedrun.runner.benchmark import find
+from timedrun.runner.provenance import system
+from timedrun.runner.run.origin import set_threads
 
 
 def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:

@@ -9,13 +9,13 @@ from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import ResultPaths, existing, read_json, require_log, write_json
 from judging.pages.score_table import NOTICE
 from judging.scoring.recorded_run import RecordedRun
-from timedrun.distributed.launch_env import Launch
+from timedrun.evidence.submission.reproduction import reproduce as recomputed
+from timedrun.evidence.submission.reproduction.claims import read_claims
+from timedrun.evidence.submission.reproduction.repetition import Outcome, repeat, repeat_config
 from timedrun.racing.child_run import run_child
 from timedrun.racing.command_run import repeat_command
 from timedrun.racing.race_file import COMMANDS
-from timedrun.submission.reproduction import reproduce as recomputed
-from timedrun.submission.reproduction.claims import read_claims
-from timedrun.submission.reproduction.repetition import Outcome, repeat, repeat_config
+from timedrun.runner.process.launch_env import Launch
 
 
 def reproduce(arguments: argparse.Namespace) -> ExitCode:

@@ -10,16 +10,16 @@ from pathlib import Path
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, PreflightError, UsageError
 from timedrun.commands.chosen_config import settings_of
-from timedrun.config_choice import without_places
-from timedrun.distributed.launch_env import LABEL, Launch, LaunchEnv
+from timedrun.evidence.preflight import checks, machine_checks
 from timedrun.evidence.run_series import run_several
-from timedrun.preflight import checks, machine_checks
-from timedrun.run import launch
-from timedrun.run.printed_verdict import print_verdict
-from timedrun.run.rank import run_rank
-from timedrun.run.result_set import numbered, repeated_seed
-from timedrun.run.verdict import verdict_of
-from timedrun.run.worker import LaunchOptions, execute
+from timedrun.runner.config_choice import without_places
+from timedrun.runner.process.launch_env import LABEL, Launch, LaunchEnv
+from timedrun.runner.process.verdict import verdict_of
+from timedrun.runner.run import launch
+from timedrun.runner.run.printed_verdict import print_verdict
+from timedrun.runner.run.rank import run_rank
+from timedrun.runner.run.result_set import numbered, repeated_seed
+from timedrun.runner.run.worker import LaunchOptions, execute
 
 
 def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> ExitCode:

@@ -9,7 +9,6 @@ from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import compressed, existing, require_log, require_ruleset
 from judging.pages import score_table
 from judging.scoring import score as scores
-from judging.scoring.cost import prices_of
 
 MAX_DETAILED = 12
 """Largest number of sets that are printed with all details; more are printed as a table only."""
@@ -35,7 +34,7 @@ def score(arguments: argparse.Namespace) -> ExitCode:
         paths,
         ruleset=arguments.ruleset,
         show_progress=not arguments.json,
-        price=next(iter(prices_of([arguments.price])), None),
+        price=arguments.price,
         tested_target=arguments.target_test,
     )
     if arguments.json:

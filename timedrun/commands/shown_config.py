@@ -10,14 +10,14 @@ from judging.ground.config_values import flatten
 from judging.ground.errors import ExitCode, UsageError
 from judging.pages.table import Table
 from mlevents.terminal_escape import printable
-from timedrun.benchmark import find
 from timedrun.commands.chosen_config import settings_of
-from timedrun.config import difference, digest, dump
-from timedrun.config_choice import config_of
-from timedrun.methods.card import find_card, own_rows, rows
-from timedrun.methods.reference import full
-from timedrun.storage.method_cards import WORDS
-from timedrun.storage.method_sources import REFERENCE
+from timedrun.runner.benchmark import find
+from timedrun.runner.config import difference, digest, dump
+from timedrun.runner.config_choice import config_of
+from timedrun.runner.method_card import find_card, own_rows, rows
+from timedrun.runner.method_reference import full
+from timedrun.runner.storage.method_cards import WORDS
+from timedrun.runner.storage.method_sources import REFERENCE
 
 
 def show_config(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:

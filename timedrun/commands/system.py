@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from judging.ground.errors import ExitCode
-from timedrun.provenance.system import describe
-from timedrun.provenance.system_answers import QUESTIONS, SET_BY_RUNS, open_keys, read_answers, write_questions
+from timedrun.runner.provenance.system import describe
+from timedrun.runner.provenance.system_answers import QUESTIONS, SET_BY_RUNS, open_keys, read_answers, write_questions
 
 
 def system(arguments: argparse.Namespace) -> ExitCode:

@@ -11,19 +11,19 @@ from judging.ground import stdio
 from judging.ground.errors import PreflightError
 from judging.ground.result_files import ResultPaths, new_folder, read_json
 from mlevents.rounds import MLPERF_RULESETS
-from timedrun.benchmark import Benchmark, find
-from timedrun.distributed.launch_env import Launch, LaunchEnv, module_command
 from timedrun.evidence.config_sides import ConfigSide, ablation, sides_of
+from timedrun.evidence.preflight import checks, machine_checks
 from timedrun.evidence.warm_parent import WarmParent
-from timedrun.methods.reference import class_of
-from timedrun.preflight import checks, machine_checks
-from timedrun.provenance.system_answers import read_answers
+from timedrun.methods.training import number_formats
 from timedrun.racing.child_run import ConfigRuns, run_child
 from timedrun.racing.plan import RacePlan, Rounds
 from timedrun.racing.race_file import ALONE, PROFILES, Comparison, Race, side_file
-from timedrun.run.worker import LaunchOptions
-from timedrun.storage.method_sources import own_methods
-from timedrun.training import number_formats
+from timedrun.runner.benchmark import Benchmark, find
+from timedrun.runner.method_reference import class_of
+from timedrun.runner.process.launch_env import Launch, LaunchEnv, module_command
+from timedrun.runner.provenance.system_answers import read_answers
+from timedrun.runner.run.worker import LaunchOptions
+from timedrun.runner.storage.method_sources import own_methods
 
 
 @dataclass(frozen=True, kw_only=True)

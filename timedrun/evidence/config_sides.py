@@ -9,11 +9,11 @@ from pathlib import Path
 from judging.ground.errors import UsageError
 from judging.ground.race_labels import letters
 from judging.ground.result_files import read_json
-from timedrun.benchmark import Benchmark
-from timedrun.config import RunConfig, digest, dump
-from timedrun.config_choice import FILE, config_of, split, with_method
 from timedrun.racing.plan import Side
 from timedrun.racing.race_file import ALONE, LEFT_OUT, Comparison, Tuned
+from timedrun.runner.benchmark import Benchmark
+from timedrun.runner.config import RunConfig, digest, dump
+from timedrun.runner.config_choice import FILE, config_of, split, with_method
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,15 +9,15 @@ from typing import Final
 from judging.ground import stdio
 from judging.ground.errors import UsageError
 from judging.pages.table import Table
-from timedrun.benchmark import Benchmark
-from timedrun.config import digest
 from timedrun.evidence.analysis.profiled_run import StepPlan
 from timedrun.evidence.analysis.step_times import StepTimes, step_times
 from timedrun.evidence.config_race import ConfigRequest, planned_race
 from timedrun.evidence.config_sides import ConfigSide, ablation
 from timedrun.evidence.warm_parent import WarmParent
 from timedrun.racing.race_file import Budget, Race
-from timedrun.run.progress import duration
+from timedrun.runner.benchmark import Benchmark
+from timedrun.runner.config import digest
+from timedrun.runner.process.progress import duration
 
 STEPS: Final = StepPlan(positions=(0.0, 0.5, 1.0), chunks=2, chunk=3)
 """Steps from which a dry run estimates the time."""

@@ -9,15 +9,15 @@ from judging.ground.config_values import flatten
 from judging.ground.errors import UsageError, nearest
 from judging.ground.race_labels import letters
 from judging.ground.result_files import write_json
-from timedrun.benchmark import Benchmark, find
-from timedrun.config import RunConfig, dump, load
-from timedrun.config_choice import config_in
 from timedrun.evidence.config_race import ConfigRequest, planned_race
 from timedrun.evidence.config_sides import ConfigSide, split_overrides
 from timedrun.evidence.warm_parent import WarmParent
 from timedrun.racing.race_file import Race, Range, Tuned, Tuning, chosen_digest
 from timedrun.racing.search import LONGEST, Search, Values, add
 from timedrun.racing.tuning_report import TuningReport
+from timedrun.runner.benchmark import Benchmark, find
+from timedrun.runner.config import RunConfig, dump, load
+from timedrun.runner.config_choice import config_in
 
 LENGTH, FIRST = "length", "first_evaluation"
 """In place of settings: ratios of the length of the schedule, and of the part of it that passes before the first

@@ -8,10 +8,10 @@ from mlevents.record import read
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.summary import summarize
 from mlevents.terminal_escape import printable
-from timedrun.provenance.system_answers import read_answers
+from timedrun.evidence.submission.packaging import package
 from timedrun.racing.race_file import Race, paths_of
-from timedrun.storage.benchmark_folders import ROOT
-from timedrun.submission.packaging import package
+from timedrun.runner.provenance.system_answers import read_answers
+from timedrun.runner.storage.benchmark_folders import ROOT
 
 
 def package_race(race: Race, folder: Path) -> tuple[str, bool, dict[str, Any]]:

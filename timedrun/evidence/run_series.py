@@ -10,14 +10,14 @@ from judging.ground import result_files, stdio
 from judging.ground.errors import ExitCode
 from judging.pages.table import Table
 from mlevents.terminal_escape import printable
-from timedrun.config import RunConfig
-from timedrun.distributed.launch_env import module_command
 from timedrun.racing.child_run import run_child
 from timedrun.racing.race_file import Race, Turn, paths_of
 from timedrun.racing.turns import run_all
-from timedrun.run.printed_verdict import verdict_values
-from timedrun.run.result_set import next_seed
-from timedrun.run.verdict import FINE, verdict_of
+from timedrun.runner.config import RunConfig
+from timedrun.runner.process.launch_env import module_command
+from timedrun.runner.process.verdict import FINE, verdict_of
+from timedrun.runner.run.printed_verdict import verdict_values
+from timedrun.runner.run.result_set import next_seed
 
 
 def run_several(config: RunConfig, folder: Path, argv: Sequence[str], runs: int, *, as_json: bool) -> ExitCode:

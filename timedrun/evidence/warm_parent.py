@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from judging.ground.errors import ExitCode
-from timedrun.distributed import parent_death_signal
-from timedrun.distributed.launch_env import LABEL, module_command
+from timedrun.runner.process import parent_death_signal
+from timedrun.runner.process.launch_env import LABEL, module_command
 
-MODULES: Final = ("timedrun.commands.run", "timedrun.run.worker", "torch._dynamo")
+MODULES: Final = ("timedrun.commands.run", "timedrun.runner.run.worker", "torch._dynamo")
 LONGEST: Final = 2**16
 """Bytes of a command line."""
 
@@ -125,8 +125,8 @@ def serve(connection: socket.socket) -> list[str] | None:
 def import_models(benchmark: str, config: dict[str, Any]) -> None:
     """Import what runs of `config`, the dump of one of `benchmark`, need beyond `MODULES`."""
     # Here, since the command line imports this module without torch.
-    from timedrun.benchmark import find
-    from timedrun.config_choice import config_in
+    from timedrun.runner.benchmark import find
+    from timedrun.runner.config_choice import config_in
 
     with contextlib.suppress(Exception):  # a run says what it cannot import, or finds it elsewhere
         found = find(benchmark)
@@ -139,7 +139,7 @@ def main() -> None:
     parent_death_signal.obey_environment()
     for module in MODULES:
         importlib.import_module(module)
-    from timedrun.provenance.system import distributions
+    from timedrun.runner.provenance.system import distributions
 
     distributions()
     words = serve(socket.socket(fileno=0))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from timedrun.methods.image_operations import SEVERITY, OperationSet, Values, operate
 from timedrun.methods.method import Finite, Hooks, Method, Rule, Stage
-from timedrun.training.sampling import Indices, random_bits, random_uniform
+from timedrun.methods.training.sampling import Indices, random_bits, random_uniform
 
 LONGEST = 3
 """Operations in a chain of random length, at most."""

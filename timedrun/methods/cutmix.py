@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from timedrun.methods.method import BatchHooks, Finite, Method, Position, Stage, require_images
-from timedrun.training.loss import dense_targets
+from timedrun.methods.training.loss import dense_targets
 
 Box = tuple[int, int, int, int]
 """Top, bottom, left, right; the end is not inside."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
 from timedrun.methods.method import Hooks, Method, Position, Probability, hooked, left_out, unwrapped
-from timedrun.training.sampling import stream_seed
+from timedrun.methods.training.sampling import stream_seed
 
 
 class GyroDropoutLayer(nn.Dropout):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from timedrun.methods.method import BatchHooks, Fraction, Method, Position, Stage
-from timedrun.training.loss import dense_targets
+from timedrun.methods.training.loss import dense_targets
 
 
 def smoothed(targets: Tensor, smoothing: float, classes: int) -> Tensor:

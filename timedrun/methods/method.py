@@ -16,8 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves, tree_map
 
 from judging.ground.errors import TimedrunError
-from timedrun.distributed.process_group import DDPInner
-from timedrun.training.sampling import Indices, stream_seed
+from timedrun.methods.training.sampling import Indices, stream_seed
 
 LATER: Final = {"later": True}
 """Metadata of a field that earlier configs do not have: at its default it is in no dump, so their digests stay."""
@@ -315,6 +314,19 @@ def require_images(name: str, inputs: Tensor) -> None:
             f"{name} needs images [batch, channels, height, width], got {list(inputs.shape)}; remove it from the "
             "methods of this model"
         )
+
+
+class DDPInner(nn.Module):
+    """The module between DistributedDataParallel and the model. A hook on it runs after DDP has broadcast buffers and,
+    unlike a hook on the model, is not traced by torch.compile."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        """Call the model."""
+        return self.model(*arguments, **options)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from timedrun.methods.method import BatchHooks, Finite, Method, Position, Stage
-from timedrun.training.loss import dense_targets
+from timedrun.methods.training.loss import dense_targets
 
 
 def mixup(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from timedrun.methods.image_operations import SEVERITY, OperationSet, names_of, operate
 from timedrun.methods.method import Hooks, Method, Rule, Stage
-from timedrun.training.sampling import Indices, random_uniform
+from timedrun.methods.training.sampling import Indices, random_uniform
 
 
 class _RandAugmentHooks(Hooks):

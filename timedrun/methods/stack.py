@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from judging.ground.errors import TimedrunError
 from timedrun.methods.method import PLACES, Compute, Hooks, Losses, Method, NoEffect, Position, masks, moved, unwrapped
-from timedrun.training.sampling import Indices
+from timedrun.methods.training.sampling import Indices
 
 
 class Stack:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
 from timedrun.methods.method import Hooks, Method, Position, Probability, unwrapped
-from timedrun.training.initialisation import last_norm, residual_blocks
+from timedrun.methods.training.initialisation import last_norm, residual_blocks
 
 Kind = Literal["sample", "block"]
 

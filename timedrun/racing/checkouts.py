@@ -14,7 +14,7 @@ from typing import Final
 from judging.ground import stdio
 from judging.ground.errors import PreflightError, UsageError
 from mlevents.terminal_escape import printable
-from timedrun.provenance.source import git
+from timedrun.runner.provenance.source import git
 
 WORKTREE: Final = "worktree"
 """Names the repository's own working tree, with its changes that are in no commit."""

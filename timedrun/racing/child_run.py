@@ -13,11 +13,11 @@ from typing import Any, Final, Protocol
 from judging.ground import stdio
 from judging.ground.result_files import read_json
 from mlevents.terminal_escape import printable
-from timedrun.distributed import parent_death_signal
-from timedrun.distributed.launch_env import LABEL, Launch
-from timedrun.distributed.stop_signals import handled
 from timedrun.racing.race_file import Turn, paths_of, side_file
-from timedrun.storage.method_sources import changes_naming
+from timedrun.runner.process import parent_death_signal
+from timedrun.runner.process.launch_env import LABEL, Launch
+from timedrun.runner.process.stop_signals import handled
+from timedrun.runner.storage.method_sources import changes_naming
 
 LAST_LINES: Final = 12
 """Lines of a run's standard error that are kept for the report of its failure."""

@@ -32,8 +32,8 @@ from timedrun.racing.race_file import (
     paths_of,
     side_file,
 )
-from timedrun.run.verdict import FINE, verdict_of
-from timedrun.storage.source_copies import digest
+from timedrun.runner.process.verdict import FINE, verdict_of
+from timedrun.runner.storage.source_copies import digest
 
 LAST_BYTES: Final = 4096  # of the output of a failed run, in which a missing file is named
 LONGEST_LABEL: Final = 40

@@ -26,16 +26,16 @@ from mlevents.rounds.own_rules import as_recorded
 from mlevents.runlog import RunLog, Scalar
 from mlevents.runlog.protocol import Protocol
 from mlevents.terminal_escape import printable
-from timedrun.distributed.stop_signals import handled
-from timedrun.provenance import command_system, source
 from timedrun.racing.command_side import CommandSide, side_in
 from timedrun.racing.command_source import source_of
 from timedrun.racing.output_reader import ESCAPES, FINITE, OutputReader, Reading
 from timedrun.racing.received_output import Chunk, FollowedFile, ReceivedOutput
-from timedrun.run.blocks import Outcome
-from timedrun.run.load_counters import LoadCounters, log_load
-from timedrun.run.verdict import FINE, verdict_of
-from timedrun.storage import source_copies
+from timedrun.runner.process.blocks import Outcome
+from timedrun.runner.process.load_counters import LoadCounters, log_load
+from timedrun.runner.process.stop_signals import handled
+from timedrun.runner.process.verdict import FINE, verdict_of
+from timedrun.runner.provenance import command_system, source
+from timedrun.runner.storage import source_copies
 
 OUTPUT: Final = "output.txt"
 """What the command printed, in the folder of its run."""

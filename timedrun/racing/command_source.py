@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from timedrun.storage.local_imports import with_imports
+from timedrun.runner.storage.local_imports import with_imports
 
 SHELL: Final = (".sh", ".bash")
 SETTINGS: Final = (".toml", ".yaml", ".yml", ".json", ".ini", ".cfg")

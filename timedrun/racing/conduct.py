@@ -18,7 +18,7 @@ from timedrun.racing.report import Packager, Report
 from timedrun.racing.sweep_report import SweepReport
 from timedrun.racing.tuning_report import TuningReport
 from timedrun.racing.turns import plan_again, run_all, settle
-from timedrun.storage.method_sources import named_by_user
+from timedrun.runner.storage.method_sources import named_by_user
 
 
 @dataclass(frozen=True, kw_only=True)

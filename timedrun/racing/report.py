@@ -36,7 +36,7 @@ from mlevents.terminal_escape import printable
 from timedrun.racing.command_side import side_in
 from timedrun.racing.decision import KeepIf, as_json, control_words, time_words
 from timedrun.racing.race_file import ALONE, COMMANDS, LEFT_OUT, PROFILES, Comparison, Race, paths_of, side_file
-from timedrun.storage import source_copies
+from timedrun.runner.storage import source_copies
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 from judging.ground import stdio
 from judging.ground.result_files import ResultPaths, hold, new_folder
 from mlevents.record import read
-from timedrun.distributed.stop_signals import handled
 from timedrun.racing.race_file import COMMANDS, Race, Start, Status, Turn, paths_of
-from timedrun.run.progress import duration
-from timedrun.run.verdict import FINE, verdict_of
+from timedrun.runner.process.progress import duration
+from timedrun.runner.process.stop_signals import handled
+from timedrun.runner.process.verdict import FINE, verdict_of
 
 MOST_FAILURES: Final = 3
 """Failures in a row that end a side."""

@@ -45,8 +45,7 @@ class Budget:
             return self.amount * JOULES[self.unit] if curve.joules else None
         if self.unit in MINUTES:
             return self.amount * MINUTES[self.unit]
-        hourly = curve.hourly.usd if curve.hourly else None
-        return 60 * self.amount / hourly if hourly else None
+        return 60 * self.amount / curve.hourly if curve.hourly else None
 
     def __str__(self) -> str:
         if self.unit != "usd":
@@ -120,8 +119,7 @@ def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
         why = next((f": {curve.energy}" for curve in curves if curve.energy), "")
         raise UsageError(f"a budget of {budget} needs the energy of every run, and not all logs have it{why}.")
     if not any(bought):
-        why = next((f": {curve.hourly.reason}" for curve in curves if curve.hourly), "; give it by --price")
-        raise UsageError(f"a budget of {budget} needs the price of an hour{why}.")
+        raise UsageError(f"a budget of {budget} needs the price of an hour; give it by --price.")
     of_curves: list[dict[int, float | None]] = []
     errors = []
     for curve, amount in zip(curves, bought, strict=True):
@@ -183,8 +181,7 @@ def _errors_of_time(curve: Curve, sign: float, quality: float) -> tuple[float, f
 
 
 def _usd(curve: Curve, minutes: float | None) -> float | None:
-    hourly = curve.hourly.usd if curve.hourly else None
-    return None if hourly is None or minutes is None else hourly * minutes / 60
+    return None if curve.hourly is None or minutes is None else curve.hourly * minutes / 60
 
 
 def _joules_to(curve: Curve, sign: float, quality: float) -> float | None:

@@ -15,7 +15,6 @@ from judging.comparison.tradeoff import Curve, runs_of
 from judging.ground.errors import UsageError
 from judging.ground.result_files import read_json
 from judging.scoring.clocks import optimizer_steps
-from judging.scoring.cost import Price, cost_on
 from mlevents.event import listed
 from mlevents.rounds import BenchmarkRules
 from mlevents.run_status import rules_of
@@ -128,7 +127,7 @@ class Rates:
 
 
 def extrapolated(
-    curves: Sequence[Curve], given: Sequence[tuple[str, Rates]], price: Price | None = None
+    curves: Sequence[Curve], given: Sequence[tuple[str, Rates]], price: float | None = None
 ) -> dict[str, tuple[list[Curve], list[str]]]:
     """Return, for each machine that profiles are of, the curves with its times, and notes on what was left out.
     `given`: profiles, each with the label of its curve; "": the curve of the config that it names. `price`: of each
@@ -140,7 +139,7 @@ def extrapolated(
 
 
 def _on_machine(
-    curves: Sequence[Curve], hardware: str, given: Sequence[tuple[str, Rates]], price: Price | None
+    curves: Sequence[Curve], hardware: str, given: Sequence[tuple[str, Rates]], price: float | None
 ) -> tuple[list[Curve], list[str]]:
     found: dict[str, Rates] = {}
     labels = [curve.label for curve in curves]
@@ -160,9 +159,8 @@ def _on_machine(
                 ratio: {seed: replace(run, minutes=own.seconds(run, ratio, rules) / 60) for seed, run in runs.items()}
                 for ratio, runs in curve.budgets.items()
             }
-            hourly = None if price is None else cost_on(own.system, 60.0, price)
             facts = {"extrapolated": f"{hardware} ({own.file})", "energy": NO_ENERGY}
-            shifted.append(replace(curve, budgets=budgets, hourly=hourly, joules={}, **facts))
+            shifted.append(replace(curve, budgets=budgets, hourly=price, joules={}, **facts))
     notes = [
         f"{rates.file}: measured while its thread waited for a core for {waited:.0%} of the time, so times are too long"
         for rates in found.values()

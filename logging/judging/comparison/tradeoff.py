@@ -17,7 +17,6 @@ from typing import Final
 
 from judging.comparison.interpolation import Points, bounds_of_time, error_at, minutes_to, quality_at
 from judging.ground.errors import UsageError
-from judging.scoring.cost import Cost
 from judging.scoring.interval import Interval
 from judging.scoring.power import shared_energy
 from mlevents.run_status import rules_of
@@ -35,7 +34,7 @@ class Curve:
     unit: str = "x"  # before a budget in tables: "x" of a multiple, "" of a number
     extrapolated: str = ""
     """Machine and file of the profile from which the times were extrapolated; "" if they were measured."""
-    hourly: Cost | None = None  # price of an hour of the system
+    hourly: float | None = None  # US dollars per hour of the system
 
     joules: Mapping[Path, float] = field(default_factory=dict)
     """Energy of each run by its path; {} if it is not known of every run of every curve."""
@@ -107,7 +106,7 @@ class Comparison:
     gains: Sequence[Gain]
     warnings: Sequence[str] = field(default=())
     extrapolated: str = ""
-    hourly: Cost | None = None
+    hourly: float | None = None
     energy: str = ""  # measured part of the system, or the reason for no joules in the gains
 
     @property
@@ -206,7 +205,7 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
         speed_up=speed_up,
         reach=reach,
         frontier=(minutes, quality) in best,
-        usd=curve.hourly.usd and curve.hourly.usd * minutes / 60 if curve.hourly else None,
+        usd=curve.hourly and curve.hourly * minutes / 60,
         joules=_middle(_values(runs.values(), sign, curve.joules))[0] if curve.joules else None,
         unit=curve.unit,
         extrapolated=bool(curve.extrapolated),

@@ -65,7 +65,7 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
     where = ", extrapolated" if any(curve.extrapolated for curve in curves) else ""
     axes.set_xlabel(f"{unit} to the end of the schedule{where}", fontsize=9)
-    prices = {curve.hourly.usd if curve.hourly else None for curve in curves}
+    prices = {curve.hourly for curve in curves}
     if len(prices) == 1 and (hourly := prices.pop()):
         each = hourly / 60 / scale
         cost = axes.secondary_xaxis("top", functions=(lambda time: time * each, lambda usd: usd / each))

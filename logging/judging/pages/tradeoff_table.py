@@ -8,7 +8,7 @@ from judging.comparison.tradeoff import Comparison, Gain
 from judging.ground import stdio
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
-from judging.scoring.cost import dollars
+from judging.scoring.cost import dollars, per_hour
 from judging.scoring.interval import as_values
 from judging.scoring.power import energy_text
 from mlevents.terminal_escape import printable, shortened
@@ -83,7 +83,7 @@ def report(curves: Sequence[Comparison], width: int | None, notes: Sequence[str]
 def verdicts(curves: Sequence[Comparison]) -> list[str]:
     """Return the verdict on each curve, with what restricts it, as lines."""
     lines = grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves})
-    lines += grouped("cost:", {curve.label: [price_of(curve)] for curve in curves})
+    lines += grouped("cost:", {curve.label: [per_hour(curve.hourly)] for curve in curves})
     unmeasured = {curve.label: [curve.energy * (not energy_of(curve))] for curve in curves}
     lines += grouped("energy: not measured:", unmeasured)
     labels: dict[str, list[str]] = {}
@@ -110,11 +110,6 @@ def grouped(kind: str, texts: Mapping[str, Sequence[str]]) -> list[str]:
     return [stdio.fitted(printable(f"{kind} {text}{curves}"), 4) for text, curves in of.items()]
 
 
-def price_of(curve: Comparison) -> str:
-    """Return the price of a curve's system, or why it is unknown."""
-    return "" if curve.hourly is None else curve.hourly.price if curve.hourly.usd else str(curve.hourly)
-
-
 def as_json(curves: Sequence[Comparison]) -> dict[str, Any]:
     """Return curves, gains, verdicts and warnings as plain values; infinite speed-ups are None: `reach` says what can
     be measured."""
@@ -126,7 +121,7 @@ def as_json(curves: Sequence[Comparison]) -> dict[str, Any]:
             speed_up.update({name: None for name, value in speed_up.items() if value == math.inf})
         verdict = {"verdict": curve.verdict, "warnings": list(curve.warnings)} if compared else {}
         where = {"extrapolated": curve.extrapolated} if curve.extrapolated else {}
-        price = {"price": price_of(curve)} if curve.hourly else {}
+        price = {"price": per_hour(curve.hourly)} if curve.hourly else {}
         energy = {"energy" if energy_of(curve) else "energy_unknown": curve.energy} if curve.energy else {}
         values.append({"label": curve.label, **where, **price, **energy, "gains": gains, **verdict})
     said = {"extrapolated": EXTRAPOLATED} if any(curve.extrapolated for curve in curves) else {}

@@ -153,7 +153,7 @@ def _number(value: object) -> object:
 
 
 def environment(path: Path | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Parse environment.txt (see timedrun.provenance.system) into machine and versions, by name."""
+    """Parse environment.txt (see timedrun.runner.provenance.system) into machine and versions, by name."""
     machine: dict[str, str] = {}
     versions: dict[str, str] = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path else []:

@@ -11,7 +11,7 @@ from judging.ground.race_labels import label_of
 from judging.ground.stdio import progress
 from judging.scoring.announced_runs import ledger_findings
 from judging.scoring.clocks import Clocks, clocks
-from judging.scoring.cost import Cost, Price, cost
+from judging.scoring.cost import Cost, cost
 from judging.scoring.decomposition import TimeParts, run_parts, shared_unit, time_parts
 from judging.scoring.olympic import RunSelection, added, as_summarized, mean_interval, olympic, select_runs
 from judging.scoring.power import set_energies
@@ -151,7 +151,7 @@ def score(
     *,
     ruleset: str | None = None,
     show_progress: bool = False,
-    price: Price | None = None,
+    price: float | None = None,
     tested_target: float | None = None,
 ) -> list[Score]:
     """Score every set of result files at `paths` (files, folders, packages, whole rounds), in the order found.
@@ -164,7 +164,7 @@ def score(
         ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else that
             of the benchmark and of the date of each set's first log.
         show_progress: write the progress of many sets to a terminal.
-        price: per hour, for the cost of each score; default: no cost.
+        price: US dollars per hour, for the cost of each score; default: no cost.
         tested_target: quality that each set's mean is tested to reach; default: no test."""
     if ruleset is not None:
         rules_named(ruleset)
@@ -172,7 +172,7 @@ def score(
     for folder, (root, files) in progress(log_folders(paths).items(), "sets scored", shown=show_progress):
         name = os.path.relpath(folder, root) if root.is_dir() else ""
         for score in score_folder(folder, [summarize(read(file)) for file in files], ruleset, name, tested_target):
-            spent = cost(folder / score.files[0], score.score_minutes, price) if price is not None else None
+            spent = cost(score.score_minutes, price) if price is not None else None
             scores.append(replace(score, cost=spent))
     return scores
 

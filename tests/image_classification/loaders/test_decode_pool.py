@@ -11,8 +11,8 @@ import torch
 from image_classification.loaders import decode_pool
 from image_classification.loaders.decode_pool import BatchBuffers, DecodePool
 from tests.image_classification.small_image_data import CPU
-from tests.timedrun.distributed.launched_ranks import until
-from timedrun.training.sampling import Indices
+from tests.timedrun.runner.distributed.launched_ranks import until
+from timedrun.methods.training.sampling import Indices
 
 LABELS = np.arange(1000) * 7
 

@@ -12,7 +12,7 @@ import pytest
 
 from judging.checking.verdicts import check_paths
 from tests.judging.conftest import MakeSet, write_source
-from timedrun.submission.packaging.package import package
+from timedrun.evidence.submission.packaging.package import package
 
 SYSTEM = "1xCPU-baseline"
 RESULT = f"results/{SYSTEM}/resnet/result_2.txt"

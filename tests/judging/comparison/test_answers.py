@@ -14,7 +14,6 @@ from judging.comparison.tradeoff import Curve
 from judging.ground.errors import UsageError
 from judging.pages import answer_table
 from judging.pages.answer_table import best, headline, own_quality, sentence
-from judging.scoring.cost import Cost
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,8 @@ def test_a_quality_that_some_seeds_miss_has_no_time():
 
 
 def test_money_buys_time_on_each_configs_own_system():
-    cheap = curve("cheap", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}, hourly=Cost(usd=6.0, usd_per_hour=6.0))
-    dear = curve("dear", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}, hourly=Cost(usd=12.0, usd_per_hour=12.0))
+    cheap = curve("cheap", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}, hourly=6.0)
+    dear = curve("dear", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}, hourly=12.0)
     answers = at_budget([cheap, dear], Budget.parse("1usd"))
     assert [answer.quality and round(answer.quality.value, 4) for answer in answers] == [0.3322, 0.2322]
     with pytest.raises(UsageError, match="needs the price of an hour; give it by --price"):

@@ -92,13 +92,13 @@ def test_each_machine_of_several_has_its_own_times_costs_and_answers(results, to
         for config, share in (("base", 1.0), ("method", 0.5)):
             file = Path(profile(config, seconds * share, **machine))
             files.append(str(file.rename(f"{folder}_{file}")))
-    words = ("compare", "base", "method", "--profile", *files, "--price", "list")
+    words = ("compare", "base", "method", "--profile", *files, "--price", "0.5")
     l4, t4 = told(*words)["machines"]
     assert (l4["machine"], t4["machine"]) == ("cuda, NVIDIA L4", "cuda, Tesla T4")
     seconds = [60 * curve["gains"][0]["minutes"] for machine in (l4, t4) for curve in machine["curves"]]
     assert seconds == pytest.approx([30 * 0.1 + 6, 30 * 0.05 + 6, 30 * 0.4 + 6, 30 * 0.2 + 6])
     assert {curve["energy_unknown"] for curve in t4["curves"]} == {"a profile of other hardware has no energy"}
-    assert t4["curves"][0]["gains"][0]["usd"] == pytest.approx(18 / 3600 * 0.526)
+    assert t4["curves"][0]["gains"][0]["usd"] == pytest.approx(18 / 3600 * 0.5)
     assert all(curve["gains"][0]["extrapolated"] for machine in (l4, t4) for curve in machine["curves"])
     said = printed(*words, "--budget", "18s")
     assert "On cuda, NVIDIA L4, extrapolated:" in said and "On cuda, Tesla T4, extrapolated:" in said
@@ -107,8 +107,7 @@ def test_each_machine_of_several_has_its_own_times_costs_and_answers(results, to
     assert "Draw each" in refused(*words, "--out", "all.svg")
     only = refused(*words[:4], files[0], "--baseline", "method")
     assert "--baseline method: no profile of cuda, NVIDIA L4 extrapolates it" in only
-    unpriced = profile("base", device="cuda", system={"accelerator_model_name": "Rare", **ONE_NODE})
-    assert "no list price is known for 1 x Rare" in refused(*words[:4], unpriced, *words[-2:], "--budget", "1usd")
+    assert "needs the price of an hour; give it by --price" in refused(*words[:-2], "--budget", "1usd")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from language_model.gpt.encoding import BytePairs, read_text
 from language_model.text.corpus import Corpus
 from language_model.text.vocabulary import read_vocabulary
 from language_model.weights import load_safetensors
-from timedrun.storage import store_files
+from timedrun.runner.storage import store_files
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 200001024\n"
 KINDS = {

@@ -20,8 +20,8 @@ from judging.ground import ledger
 from judging.ground.errors import ExitCode, TimedrunError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
-from timedrun.benchmark import find
-from timedrun.run.worker import LaunchOptions, execute
+from timedrun.runner.benchmark import find
+from timedrun.runner.run.worker import LaunchOptions, execute
 
 FACTS: dict[str, Any] = {
     "benchmark": "image_classification",

@@ -13,7 +13,7 @@ from mlevents.record import natural, read
 from mlevents.summary import summarize
 from tests.judging.conftest import MakeSet
 from tests.judging.ground.test_ledger import FACTS
-from timedrun.submission.packaging.package import package
+from timedrun.evidence.submission.packaging.package import package
 
 TIMES = (10.0, 30.0, 11.0, 12.0, 13.0, 14.0, 60.0)
 

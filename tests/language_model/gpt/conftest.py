@@ -13,9 +13,9 @@ from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
 from language_model.gpt.encoding import Tokens
 from language_model.gpt.prepare import prepare_tokens
 from language_model.gpt.token_store import PreparedStore, TokenSequence
-from timedrun.config import EvaluationConfig
-from timedrun.training.sampling import random_bits
-from timedrun.training.schedule import StepSchedule
+from timedrun.methods.training.sampling import random_bits
+from timedrun.methods.training.schedule import StepSchedule
+from timedrun.runner.config import EvaluationConfig
 
 _PLAIN = ["the", "a", "cat's", "dog", "sat", "ran", "on", "über", "1234", "mat.", "Where?", "漢字", "I'll"]
 WORDS = [*_PLAIN, "\n", "\n\n", "\t"]

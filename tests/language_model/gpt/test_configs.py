@@ -11,12 +11,12 @@ from language_model.gpt import configs
 from language_model.gpt.configs import GptRunConfig
 from mlevents.checks.log_check import check
 from tests.one_rank import CPU
-from timedrun.benchmark import find
-from timedrun.config_choice import read_config
-from timedrun.distributed.process_group import ProcessGroup
+from timedrun.evidence.preflight.dry_run import SimulatedClock, write_log
 from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup
-from timedrun.preflight.dry_run import SimulatedClock, write_log
-from timedrun.training.batch_plan import BatchPlan
+from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.runner.benchmark import find
+from timedrun.runner.config_choice import read_config
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 FINEWEB = find("fineweb")
 ALL = [

@@ -18,14 +18,14 @@ from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from tests.one_rank import ALONE, CPU, trained
-from timedrun.benchmark import find
-from timedrun.config import RunConfig, SubmissionConfig
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.preflight.dry_run import SimulatedClock, write_log
-from timedrun.preflight.examination import Examination
-from timedrun.preflight.plan import Plan
-from timedrun.preflight.step_memory import StepMemory, estimate
-from timedrun.run.worker import LaunchOptions
+from timedrun.evidence.preflight.dry_run import SimulatedClock, write_log
+from timedrun.evidence.preflight.examination import Examination
+from timedrun.evidence.preflight.step_memory import StepMemory, estimate
+from timedrun.runner.benchmark import find
+from timedrun.runner.config import RunConfig, SubmissionConfig
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.plan import Plan
+from timedrun.runner.run.worker import LaunchOptions
 
 BENCHMARK = find("llama31_8b")
 CONFIG = topics_closed()

@@ -14,8 +14,8 @@ from language_model.gpt.configs import MUON, GptRunConfig
 from language_model.gpt.datasets import facts
 from language_model.gpt.run_info import run_info
 from tests.one_rank import CPU, recorded_losses, stopped, trained
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import EMA, SWA, SequenceLengthWarmup
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 LLAMA = {"activation": "swiglu", "mlp_width": 26, "kv_heads": 1, "layers": 2, "zero_projections": False}
 

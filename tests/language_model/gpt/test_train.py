@@ -21,13 +21,13 @@ from mlevents import keys, record
 from mlevents.runlog import RunLog
 from tests.language_model.gpt.conftest import whole
 from tests.one_rank import ALONE, stopped, trained
-from timedrun.config import EvaluationConfig
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods.alibi import ALiBi
 from timedrun.methods.gradient_clipping import GradientClipping
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
-from timedrun.training.batch_plan import BatchPlan
-from timedrun.training.precision import Precision
+from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.methods.training.precision import Precision
+from timedrun.runner.config import EvaluationConfig
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 CPU = torch.device("cpu")
 FOUR = BatchPlan.of(4, 0, 1)

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from judging.ground.config_values import flatten
-from timedrun.benchmark import find
-from timedrun.config import RunConfig, plain
-from timedrun.config_choice import read_config
 from timedrun.evidence.analysis import selection
 from timedrun.evidence.analysis.profiled_run import StepPlan
 from timedrun.evidence.analysis.step_times import UNTRIED, StepTimes
-from timedrun.preflight import checks
-from timedrun.recipes import RECIPES
-from timedrun.storage import method_sources
-from timedrun.training import number_formats
+from timedrun.evidence.preflight import checks
+from timedrun.methods.recipes import RECIPES
+from timedrun.methods.training import number_formats
+from timedrun.runner.benchmark import find
+from timedrun.runner.config import RunConfig, plain
+from timedrun.runner.config_choice import read_config
+from timedrun.runner.storage import method_sources
 
 
 @pytest.fixture(autouse=True)

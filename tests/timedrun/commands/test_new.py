@@ -12,7 +12,7 @@ from judging.ground.errors import ExitCode
 from mlevents.rounds.own_rules import BEYOND_MLPERF
 from tests.conftest import Printed
 from timedrun.commands.new import TEMPLATE
-from timedrun.distributed.launch_env import module_command
+from timedrun.runner.process.launch_env import module_command
 
 NAME = "written_benchmark"
 

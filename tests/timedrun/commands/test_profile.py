@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from judging.comparison.composition import composition
-from timedrun.benchmark import find
 from timedrun.evidence.analysis.profile_report import show_composition
 from timedrun.evidence.analysis.step_benchmark import StepRow, show_steps
 from timedrun.evidence.analysis.step_times import StepTimes
+from timedrun.runner.benchmark import find
 
 SMOKE = ["profile", "image_classification", "smoke", "--data", "synthetic"]
 FEW = ["--steps", 5]

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from judging.ground.errors import UsageError
-from timedrun.benchmark import find
-from timedrun.config import dump
 from timedrun.evidence.config_sides import ConfigSide, ablation, sides_of
+from timedrun.runner.benchmark import find
+from timedrun.runner.config import dump
 
 IMAGES = find("image_classification")
 

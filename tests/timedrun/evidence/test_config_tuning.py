@@ -17,13 +17,13 @@ from judging.ground.errors import UsageError
 from mlevents import keys
 from mlevents.record import read
 from tests.timedrun.racing.conftest import write_log, write_run
-from timedrun.benchmark import find
 from timedrun.cli import main
-from timedrun.config import digest, dump
-from timedrun.config_choice import read_config
 from timedrun.evidence.config_sides import sides_of
 from timedrun.racing import child_run, conduct, report
 from timedrun.racing.turns import run_all
+from timedrun.runner.benchmark import find
+from timedrun.runner.config import digest, dump
+from timedrun.runner.config_choice import read_config
 
 __all__ = ["write_log", "write_run"]
 

@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from judging.ground.errors import ExitCode
-from timedrun.benchmark import Benchmark, find
-from timedrun.config import dump
 from timedrun.evidence import warm_parent
 from timedrun.evidence.warm_parent import WarmParent
 from timedrun.racing.child_run import run_child
+from timedrun.runner.benchmark import Benchmark, find
+from timedrun.runner.config import dump
 
 pytestmark = pytest.mark.processes
 LONG = ("--schedule.epochs", "3000", "--evaluation.first", "3000")

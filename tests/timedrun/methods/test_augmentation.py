@@ -16,8 +16,8 @@ from timedrun.methods.image_operations import ENHANCING, OPERATIONS, names_of, o
 from timedrun.methods.label_smoothing import smoothed
 from timedrun.methods.method import Method
 from timedrun.methods.mixup import MixUp, mixup
-from timedrun.training.loss import binary_cross_entropy, cross_entropy
-from timedrun.training.sampling import random_bits, random_uniform
+from timedrun.methods.training.loss import binary_cross_entropy, cross_entropy
+from timedrun.methods.training.sampling import random_bits, random_uniform
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.utils import parametrizations
 from torch.optim.swa_utils import AveragedModel
 
-from timedrun.distributed.process_group import DDPInner
 from timedrun.methods import EMA, SWA, TTA, Hooks, mean_over_views, stack
 from timedrun.methods.ema import ema_update, tensors_of
-from timedrun.methods.method import unwrapped
+from timedrun.methods.method import DDPInner, unwrapped
 
 
 class Network(nn.Module):

@@ -21,10 +21,10 @@ from judging.ground.errors import TimedrunError
 from mlevents import keys, record
 from tests.timedrun.methods.small_run import STEPS, TOKENS, SmallRun, TokenRun, example, small_model
 from timedrun import methods
-from timedrun.config import load, plain
-from timedrun.config_choice import with_change
 from timedrun.methods import REGISTRY, BlurPool, Factorize, Float8, LogBias, ProgressiveResizing, stack
 from timedrun.methods.method import Method, NoEffect
+from timedrun.runner.config import load, plain
+from timedrun.runner.config_choice import with_change
 
 NAN, INF = float("nan"), float("inf")
 WRONG: dict[str, list[Any]] = {

@@ -11,7 +11,7 @@ from image_classification.model import ModelConfig, build_model
 from timedrun.methods import BlurPool, ChannelsLast, GyroDropout, LayerFreezing, StochasticDepth, Whitening, stack
 from timedrun.methods.method import NoEffect, Position
 from timedrun.methods.stochastic_depth import _Branch, keep_rates
-from timedrun.training.initialisation import residual_blocks
+from timedrun.methods.training.initialisation import residual_blocks
 
 
 def test_each_mask_is_used_in_one_part_of_the_run():

@@ -12,10 +12,10 @@ from torch import nn
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from image_classification.configs import cifar10_methods
-from timedrun.config import load, plain
 from timedrun.methods import LogBias, NoEffect, Whitening, linear_log_constant_bias, stack, whiten, whitening_weights
-from timedrun.training.loss import binary_cross_entropy
-from timedrun.training.optim import Muon
+from timedrun.methods.training.loss import binary_cross_entropy
+from timedrun.methods.training.optim import Muon
+from timedrun.runner.config import load, plain
 
 
 def test_a_thousand_outputs_start_at_minus_6_9078_and_binary_cross_entropy_near_its_floor():

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from timedrun import methods
-from timedrun.benchmark import find
-from timedrun.config_choice import config_of
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import EMA, REGISTRY, ColOut, CutOut, LabelSmoothing, ProgressiveResizing, stack
 from timedrun.methods.method import Compute, Hooks, Method, NoEffect, Position, Stage
+from timedrun.runner.benchmark import find
+from timedrun.runner.config_choice import config_of
+from timedrun.runner.distributed.process_group import ProcessGroup
 
 
 class _Recording(Hooks):

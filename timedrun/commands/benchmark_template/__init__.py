@@ -1,6 +1,6 @@
 """Two spirals, classified to a fixed accuracy on the clock. docs/own_benchmark.md of timedrun describes each part."""
 
-from timedrun.benchmark import BenchmarkSpec, benchmark_rules
+from timedrun.runner.benchmark import BenchmarkSpec, benchmark_rules
 
 SPEC = BenchmarkSpec(
     title="Two spirals: a small network to 97 % accuracy",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
 from timedrun.methods import EMA, LabelSmoothing
+from timedrun.runner.config import EvaluationConfig, OptimizerConfig, RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

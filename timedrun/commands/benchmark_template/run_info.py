@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import Stack, stack
-from timedrun.preflight.plan import Plan
-from timedrun.run.run_info import RunInfo, optimizer_info
-from timedrun.training.optim import build_optimizer
+from timedrun.methods.training.optim import build_optimizer
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.plan import Plan
+from timedrun.runner.run.run_info import RunInfo, optimizer_info
 
 from .configs import Config
 from .datasets import EVALUATION, TRAIN

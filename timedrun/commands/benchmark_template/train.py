@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from timedrun.run.timed_run import TimedRun
-from timedrun.training import sampling
-from timedrun.training.loss import cross_entropy
+from timedrun.methods.training import sampling
+from timedrun.methods.training.loss import cross_entropy
+from timedrun.runner.run.timed_run import TimedRun
 
 from .configs import Config
 from .datasets import EVALUATION, TRAIN, spirals

@@ -13,11 +13,11 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from judging.comparison.composition import COMPUTING
 from judging.comparison.extrapolation import over_schedule
 from judging.ground.errors import TimedrunError
-from timedrun.benchmark import Benchmark
-from timedrun.config import RunConfig
 from timedrun.evidence.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan, profiled
 from timedrun.evidence.analysis.step_timer import METHOD, PARTS
 from timedrun.methods import NoOpModel
+from timedrun.runner.benchmark import Benchmark
+from timedrun.runner.config import RunConfig
 
 EVALUATION: Final = "evaluation"
 IDLE_DEVICE: Final = 0.5

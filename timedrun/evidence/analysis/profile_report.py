@@ -13,12 +13,12 @@ from judging.ground import stdio
 from judging.ground.errors import UsageError
 from judging.pages.table import Table
 from mlevents.terminal_escape import printable
-from timedrun.config import RunConfig, digest
 from timedrun.evidence.analysis.profile import EVALUATION, Part, Profile
 from timedrun.evidence.analysis.profiled_run import StepPlan
 from timedrun.evidence.analysis.step_timer import LOADING, LOOP, METHOD
-from timedrun.run.origin import of_measurements
-from timedrun.run.progress import duration
+from timedrun.runner.config import RunConfig, digest
+from timedrun.runner.process.progress import duration
+from timedrun.runner.run.origin import of_measurements
 
 
 class Profiled(NamedTuple):

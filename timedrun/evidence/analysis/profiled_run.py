@@ -13,19 +13,19 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from judging.ground.errors import TrainingLoopError
 from mlevents.runlog import RunLog
-from timedrun.benchmark import Benchmark, BenchmarkSpec
-from timedrun.config import RunConfig
-from timedrun.distributed.device_clock import Stamp, seconds_between, stamp
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.distributed.process_times import cpu_seconds, thread_times
-from timedrun.distributed.straggler import StragglerDetector
 from timedrun.evidence.analysis.step_flops import flop_counter
 from timedrun.evidence.analysis.step_timer import StepTimer
-from timedrun.run.blocks import Block, Measurement, plan_blocks
-from timedrun.run.progress import Progress
-from timedrun.run.run_info import RunInfo
-from timedrun.run.timed_run import TimedRun
-from timedrun.training.precision import set_backends
+from timedrun.methods.training.precision import set_backends
+from timedrun.runner.benchmark import Benchmark, BenchmarkSpec
+from timedrun.runner.config import RunConfig
+from timedrun.runner.distributed.device_clock import Stamp, seconds_between, stamp
+from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.distributed.straggler import StragglerDetector
+from timedrun.runner.process.blocks import Block, Measurement, plan_blocks
+from timedrun.runner.process.process_times import cpu_seconds, thread_times
+from timedrun.runner.process.progress import Progress
+from timedrun.runner.run.run_info import RunInfo
+from timedrun.runner.run.timed_run import TimedRun
 
 Mode = Literal["skip", "gate", "plain", "timed", "traced", "counted"]
 """Of a step. skip: not measured; gate: not measured, after the turns of other configs; timed: divided into parts;

@@ -12,10 +12,10 @@ from judging.ground.errors import TimedrunError
 from judging.pages.table import Table
 from judging.scoring.interval import Interval, as_values
 from mlevents.terminal_escape import printable
-from timedrun.config import RunConfig
 from timedrun.evidence.analysis.profiled_run import StepPlan
 from timedrun.evidence.analysis.step_times import UNTRIED, StepTimes, speed_up, step_times
-from timedrun.run.worker import LaunchOptions
+from timedrun.runner.config import RunConfig
+from timedrun.runner.run.worker import LaunchOptions
 
 Settings = TypeVar("Settings")
 GIVEN: Final = "given"

@@ -16,13 +16,13 @@ from judging.ground.errors import TimedrunError
 from judging.pages.table import Table, number
 from judging.scoring.interval import Interval, as_values
 from mlevents.terminal_escape import printable
-from timedrun.benchmark import Benchmark
-from timedrun.config import RunConfig, digest
-from timedrun.distributed.process_group import choose_device
 from timedrun.evidence.analysis.profiled_run import StepPlan
 from timedrun.evidence.analysis.step_flops import peak_flops
 from timedrun.evidence.analysis.step_times import StepTimes, speed_up, step_times
-from timedrun.run.origin import of_measurements
+from timedrun.runner.benchmark import Benchmark
+from timedrun.runner.config import RunConfig, digest
+from timedrun.runner.distributed.process_group import choose_device
+from timedrun.runner.run.origin import of_measurements
 
 STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, skip=3, evaluate=False)
 """Steps at three fractions of the schedule: methods such as progressive resizing change their cost."""

@@ -12,9 +12,9 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from timedrun.distributed.device_clock import Stamp, seconds_between, stamp
 from timedrun.methods.method import PLACES, Compute, Hooks, Position
 from timedrun.methods.stack import Stack
+from timedrun.runner.distributed.device_clock import Stamp, seconds_between, stamp
 
 LOADING: Final = "loading"
 """From the end of a step to the next one's first call of the model or a method."""

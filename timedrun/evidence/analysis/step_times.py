@@ -18,10 +18,10 @@ import torch
 
 from judging.comparison.extrapolation import over_schedule
 from judging.scoring.interval import Interval
-from timedrun.benchmark import Benchmark, find
-from timedrun.config import RunConfig
 from timedrun.evidence.analysis.profiled_run import StepPlan, profiled
-from timedrun.run.origin import set_threads
+from timedrun.runner.benchmark import Benchmark, find
+from timedrun.runner.config import RunConfig
+from timedrun.runner.run.origin import set_threads
 
 UNTRIED: Final = "not measured before the time was over"
 

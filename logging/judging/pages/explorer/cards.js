@@ -63,7 +63,7 @@ function openCard(row) {
     el("div", { className: "buttons" }, close, base),
     pairs(
       [row.kind === "run" ? "Time to train" : row.what, row.minutes === null ? "none" : `${time(row.minutes)} = ${+row.minutes.toFixed(6)} min${within(row.ends?.minutes, time)} (${data.unverified})`],
-      [row.kind === "run" ? "Target missed" : "No score, because", row.reason], ["Cost", row.cost === null ? "" : `${money(row.cost)} at ${row.priced}${row.offer && `, ${row.offer}`}`],
+      [row.kind === "run" ? "Target missed" : "No score, because", row.reason], ["Cost", row.cost === null ? "" : `${money(row.cost)} at ${row.priced}`],
       ["Quality", row.quality === null ? "" : `${row.metric} ${number(row.quality)}${within(row.ends?.quality, number)}${row.target === null ? "" : `, target ${number(row.target)}`}`],
       ["Training", row.rate === null ? "" : `${number(row.samples)} ${row.unit} at ${number(row.rate)} a second`], ["Seed", row.seed ?? ""],
       ["Other clocks", [row.speedrun && `speedrun, training alone: ${time(row.speedrun)}, no MLPerf time`, row.steps && `${number(row.steps)} optimizer steps`].filter(Boolean).join("; ")],

@@ -27,7 +27,7 @@ from judging.ground.race_labels import is_swept
 from judging.ground.result_files import read_object, require_log
 from judging.ground.stdio import progress
 from judging.scoring.clocks import optimizer_steps
-from judging.scoring.cost import Price, cost
+from judging.scoring.cost import per_hour
 from judging.scoring.decomposition import EPOCHS, SAMPLES, STEPS, run_parts
 from judging.scoring.interval import Interval
 from judging.scoring.power import shared_energy
@@ -49,8 +49,9 @@ CITED: Final = {keys.RUN_START, keys.RUN_STOP, keys.SEED, keys.EVAL_ACCURACY, ke
 NO_ACCELERATOR: Final = ("", "n/a", "none", "-")
 
 
-Prices = Sequence[tuple[str, Price]]
-"""Prices per hour of the systems whose name or hardware matches a shell pattern; the first that is known counts."""
+Prices = Sequence[tuple[str, float, bool]]
+"""US dollars per hour of the systems whose name or hardware matches a shell pattern, or, if True, of each of their
+accelerators; the first that matches counts."""
 
 
 def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: bool = False) -> list[dict[str, Any]]:
@@ -107,13 +108,12 @@ def _sets_of(found: tuple[Path, tuple[Path, list[Path]]], prices: Prices, places
         values = _set(score, members, runs, rules, places) | _middle(score, runs, swept)
         values |= {"methods": methods, "folder": places.shown(folder), "archive": places.archive_of(folder)}
         values["round"] = re.sub(r"[.]0$", "", f"v{rules_name}") if (rules_name := round_of_path(folder)) else ""
-        matching = (p for glob, p in prices if any(fnmatchcase(values[n], glob) for n in ("system", "hardware")))
-        hourly = (cost(members[0].path, 60.0, price) for price in matching)
-        known = next((hour for hour in hourly if hour.usd_per_hour is not None), None)
-        values |= {"price": known and known.usd_per_hour, "priced": known.price if known else ""}
+        names, number = (values["system"], values["hardware"]), values["accelerators"]
+        matching = (p for p in prices if any(fnmatchcase(name, p[0]) for name in names) and (number or not p[2]))
+        hourly = next((usd * (number if each else 1) for _, usd, each in matching), None)
+        values |= {"price": hourly, "priced": per_hour(hourly)}
         used = [run["joules"] for run in runs if joules and run["failure"] is None]
         values |= {"joules": median(used) if used else None, "energy": energy if joules else ""}
-        values["offer"] = (known and known.source) or ""
         sets.append(values)
     return sets
 

@@ -11,7 +11,6 @@ from judging.comparison.answers import Answer, Budget, at_budget, at_quality
 from judging.comparison.tradeoff import Curve, direction, runs_of
 from judging.pages.answer_table import best, own_quality, sentence
 from judging.pages.explorer.explored_sets import ID_LENGTH
-from judging.scoring.cost import Cost
 from mlevents.terminal_escape import printable
 
 STEPS: Final = 7  # qualities, and budgets of each kind, between the ends of the baseline's curve
@@ -26,9 +25,7 @@ def questions(name: str, curves: Sequence[Curve], sets: Sequence[Mapping[str, An
     shown = [[set_of[card] for card in of if card in set_of] for of in cards]
     if len(curves) < 2 or not all(shown):
         return None
-    prices = [of[0]["price"] for of in shown]
-    hourly = [None if price is None else Cost(usd=price, usd_per_hour=price) for price in prices]
-    curves = [replace(curve, hourly=of) for curve, of in zip(curves, hourly, strict=True)]
+    curves = [replace(curve, hourly=of[0]["price"]) for curve, of in zip(curves, shown, strict=True)]
     return {
         "sweep": printable(name),
         "benchmark": shown[0][0]["benchmark"],
@@ -49,7 +46,7 @@ def _asked(curves: Sequence[Curve]) -> list[float | Budget]:
     for unit in ("s", "usd", "J"):
         known = unit != "J" or base.joules
         ends = [amount for amount, _ in base.mean_points(sign, joules=unit == "J")] if known else []
-        each = {"s": 60.0, "usd": (base.hourly.usd or 0) / 60 if base.hourly else 0.0, "J": 1.0}[unit]
+        each = {"s": 60.0, "usd": (base.hourly or 0.0) / 60, "J": 1.0}[unit]
         if each and len(ends) > 1:
             ratio = ends[-1] / ends[0]
             amounts = [ends[0] * each * ratio ** (number / (STEPS + 1)) for number in range(1, STEPS + 1)]

@@ -12,7 +12,6 @@ import pytest
 from judging.ground import log_archives
 from judging.ground.errors import UsageError
 from judging.pages.explorer.explored_sets import explored_sets
-from judging.scoring.cost import prices_of
 from mlevents.event import MARK
 from timedrun import cli
 from timedrun.commands.options import system_price
@@ -62,13 +61,12 @@ def test_sets_read_by_several_processes_are_those_read_by_one(results, monkeypat
 
 
 def test_a_package_has_its_round_hardware_and_the_first_price_that_matches_and_a_missed_set_its_reason(results):
-    given = [system_price(text) for text in ("*H100*=1", "*A100*=list", "*CPU*=list", "99")]
-    prices = [(pattern, *prices_of([price])) for pattern, price in given]
-    sets = explored_sets([results], prices)
+    given = ("*H100*=1", "*A100*=3.5/accelerator", "*CPU*=2/accelerator", "99")
+    sets = explored_sets([results], [*map(system_price, given)])
     box, baseline = (next(item for item in sets if item["system"] == name) for name in ("box", "1xCPU-baseline"))
     assert (box["round"], box["submitter"], box["accelerators"]) == ("v2.0", "Example Inc", 16)
     assert box["hardware"] == "NVIDIA A100-SXM4-80GB"
-    assert box["price"] == 2 * 27.45 and "list price of 2026" in box["priced"]
+    assert box["price"] == 16 * 3.5 and box["priced"] == "$56.00 per hour"
     assert baseline["price"] == 99 and baseline["round"] == ""
     missed = next(item for item in sets if item["config"] == "=1+1")
     assert missed["minutes"] is None and missed["reached"] == 0 and missed["reason"]

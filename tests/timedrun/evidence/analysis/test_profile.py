@@ -14,15 +14,15 @@ from torch import Tensor
 
 from tests.timedrun.conftest import SPEC
 from tests.timedrun.evidence.analysis.ticking import Clock, SlowMethod, SlowModel, SlowOptimizer, Twice
-from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES
-from timedrun.benchmark import BenchmarkSpec
-from timedrun.config import RunConfig
+from tests.timedrun.runner.run.killed_run import ALONE, IN_SAMPLES
 from timedrun.evidence.analysis.profile import Profile, device_use
 from timedrun.evidence.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan
 from timedrun.evidence.analysis.step_timer import StepTimer
 from timedrun.methods import Stack, stack
-from timedrun.run.progress import Progress
-from timedrun.run.run_info import RunInfo
+from timedrun.runner.benchmark import BenchmarkSpec
+from timedrun.runner.config import RunConfig
+from timedrun.runner.process.progress import Progress
+from timedrun.runner.run.run_info import RunInfo
 
 PLAN = StepPlan(positions=(0.0, 0.5, 1.0), chunks=2, chunk=2, skip=1)
 EPOCH = 10

@@ -12,13 +12,13 @@ from torch.nn import functional
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from image_classification.configs import ImageRunConfig
-from timedrun.benchmark import find
-from timedrun.config import RunConfig
 from timedrun.evidence.analysis import step_times as step_times_module
 from timedrun.evidence.analysis.profiled_run import StepPlan, profiled
 from timedrun.evidence.analysis.step_benchmark import StepRow, measure_steps, rate_ratio
 from timedrun.evidence.analysis.step_flops import flop_counter, peak_flops
 from timedrun.evidence.analysis.step_times import StepTimes, speed_up, step_times
+from timedrun.runner.benchmark import find
+from timedrun.runner.config import RunConfig
 
 
 def test_the_speed_up_is_the_geometric_mean_of_pairs_with_students_interval():

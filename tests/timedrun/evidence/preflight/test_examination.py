@@ -1,0 +1,245 @@
+"""`timedrun preflight`: real configs pass with the expected notes; all faults are reported at once."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from judging.ground.errors import UsageError
+from judging.ground.result_files import ResultPaths
+from timedrun.evidence.preflight import dry_run_report, machine_checks
+from timedrun.evidence.preflight.examination import Examination, PreflightReport, device_memory
+from timedrun.evidence.preflight.machine_report import machine
+from timedrun.methods import LabelSmoothing, MixUp
+from timedrun.methods.training import number_formats
+from timedrun.runner.benchmark import find
+from timedrun.runner.config import RunConfig
+from timedrun.runner.run import page_cache
+from timedrun.runner.run.worker import LaunchOptions
+
+without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+
+
+@pytest.fixture(autouse=True)
+def plain_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stay_frozen: None) -> None:
+    """A working folder of its own, a quiet clock source and a page cache that cannot be dropped."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(machine_checks, "clock_problems", list)
+    monkeypatch.setattr(page_cache, "obstacle", lambda: "not writable")
+
+
+@pytest.fixture
+def strict_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No package and no tools of MLCommons, the slow half of a report; the CPU emulates low precision."""
+    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
+    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+    monkeypatch.setattr(number_formats, "slowdown", lambda precision: 40.0)
+
+
+def examined(
+    name: str, *, ranks: int = 1, ruleset: str | None = None, emulation: bool = True, **changes: Any
+) -> PreflightReport:
+    """Return the report on the config `name` with some settings changed."""
+    places = dict.fromkeys(("imagenet", "digits"), "image_classification")
+    places |= dict.fromkeys(("openwebtext", "shakespeare"), "language_model.gpt")
+    benchmark = find(places.get(name.partition("_")[0], "language_model"))
+    config = benchmark.config(name)
+    for field, value in changes.items():
+        nested = isinstance(value, dict)
+        config = replace(config, **{field: replace(getattr(config, field), **value) if nested else value})
+    config = replace(config, emulation="allow" if emulation else "refuse")
+    return examination(config, ranks=ranks, ruleset=ruleset).report()
+
+
+def examination(config: RunConfig, **asked: Any) -> Examination:
+    options = LaunchOptions(paths=ResultPaths(Path("runs") / config.name, 0))
+    return Examination(find(config.benchmark), config, options, **asked)
+
+
+def found(report: PreflightReport, level: str) -> set[str]:
+    """Return the rules of the report's findings of one level."""
+    return {finding.rule for finding in report.findings if finding.level == level}
+
+
+def words(report: PreflightReport, rule: str) -> str:
+    """Return the messages and hints of a rule."""
+    return "\n".join(f"{f.message}: {f.change}" for f in report.findings if f.rule == rule)
+
+
+@without_cuda
+@pytest.mark.parametrize(
+    ("name", "ranks", "official", "notes"),
+    [
+        ("imagenet_methods", 8, "pass", {"device", "data", "evaluation-interval"}),
+        ("openwebtext_baseline", 8, "not run", {"device", "data", "official", "evaluation-interval"}),
+    ],
+)
+def test_a_real_config_passes_with_exactly_its_notes(name, ranks, official, notes):
+    one = examined(name, ranks=ranks)
+    assert found(one, "error") == set()
+    assert found(one, "note") - {"package", "system-answers"} == notes
+    assert (one.strict, one.official) == ("pass", official)
+    for finding in one.findings:
+        if finding.rule in ("device", "data"):
+            assert finding.message.startswith("not checked here: ")
+    assert "cooling" in words(one, "system-answers")
+    assert "--clear-cache" in words(one, "cache-clear")
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_every_failure_of_a_closed_submission_comes_at_once():
+    Path("runs/imagenet_methods").mkdir(parents=True)
+    Path("runs/imagenet_methods/result_0.txt").write_text(':::MLLOG {"key": "seed", "value": 1}\n')
+    report = examined(
+        "imagenet_methods",
+        ranks=3,
+        clear_cache=True,
+        evaluation={"target": 75.9, "first": 100},
+        submission={"division": "closed", "organization": "", "platform": "a/b"},
+        device="cpu",
+        precision="fp16",
+        methods=(LabelSmoothing(), MixUp()),
+    )
+    for rule, said in (
+        ("settings", "not a percentage"),
+        ("settings", "not divisible by 3 ranks"),
+        ("device", "fp16 needs a CUDA device"),
+        ("value-filled", "--submission.organization"),
+        ("folder-name", "submission.platform is 'a/b'"),
+        ("required-key", "weights_initialization is missing"),
+        ("required-key", "--submission.division open"),
+        ("vocabulary", "--optimizer.kind"),
+        ("evaluation-interval", "use --evaluation.every 4"),
+        ("evaluation-end", "use --evaluation.first"),
+        ("results", "already holds results: result_0.txt"),
+        ("init-limit", "30 minutes"),
+        ("methods", "label_smoothing and mixup both act on the targets"),
+        ("page-cache", ""),
+        ("quality-range", ""),
+        ("compliance_checker", ""),
+        ("package_checker", ""),
+    ):
+        assert said in words(report, rule)
+        assert rule in found(report, "error") | {"results", "init-limit", "methods"}
+    assert (report.strict, report.official) == ("fail", "fail")
+    assert sorted(path.name for path in Path.cwd().rglob("*")) == ["imagenet_methods", "result_0.txt", "runs"]
+
+
+FLASH = {"speed": {"attention": "flash_attn"}}
+LOW = {"evaluation": {"target": 0.7}}
+EMULATED = {"emulation": False}
+
+
+@without_cuda
+@pytest.mark.usefixtures("strict_only")
+@pytest.mark.parametrize(
+    ("name", "settings", "errors", "said"),
+    [
+        ("topics_methods", {}, set(), {}),
+        ("shakespeare_modern", {}, set(), {"batch": ""}),
+        # A target below the benchmark's own fails on its own data only, whatever else is wrong.
+        (
+            "wikipedia_methods",
+            LOW | {"submission": {"status": "Available"}},
+            {"vocabulary", "target-reached"},
+            {
+                "target-reached": "use --evaluation.target 0.72",
+                "vocabulary": "'Available' is not one of: cloud, onprem, preview, research: use --submission.status",
+            },
+        ),
+        ("wikipedia_methods", LOW | {"dataset": "a_trial"}, set(), {}),
+        # What another machine needs is a note.
+        ("wikipedia_methods", FLASH, set(), {"data": "not checked here: attention 'flash_attn' cannot be used"}),
+        ("wikipedia_methods", FLASH | {"device": "cpu"}, {"data"}, {}),
+        ("imagenet_baseline", EMULATED, {"device"}, {"device": "--precision fp32"}),
+        ("imagenet_baseline", EMULATED | {"device": "cuda"}, set(), {}),
+        ("imagenet_baseline", EMULATED | {"ranks": 8}, set(), {}),
+        ("imagenet_baseline", {}, set(), {}),
+        ("digits_baseline", {"global_batch": 480}, set(), {"batch": "an epoch leaves out 417 of 897 samples"}),
+        ("digits_baseline", {"global_batch": 64}, set(), {"batch": ""}),
+    ],
+)
+def test_a_report_has_exactly_these_errors(name, settings, errors, said):
+    report = examined(name, **settings)
+    assert found(report, "error") == errors
+    for rule, text in said.items():
+        assert text in words(report, rule) and bool(text) == bool(words(report, rule))
+
+
+@pytest.mark.usefixtures("strict_only")
+def test_a_newer_round_lacks_no_key_and_names_the_rulesets_with_the_benchmark():
+    report = examined("wikipedia_methods", ruleset="6.1.0")
+    assert words(report, "required-key") == ""
+    assert "use --ruleset 1.0.0 or 1.1.0 or 2.0.0 or" in words(report, "benchmark-known")
+    with pytest.raises(UsageError, match=r"no ruleset '9\.9\.9'"):
+        examined("digits_methods", ruleset="9.9.9")
+
+
+def test_impossible_settings_are_reported_without_a_dry_run():
+    one = examined("digits_methods", evaluation={"every": 0})
+    assert {"settings", "dry-run"} <= found(one, "error")
+    assert one.strict == "not run"
+    assert "no dry run" in one.text
+    none = examined("digits_methods", global_batch=0)
+    assert "needs at least 1 sample" in words(none, "settings") and none.strict == "not run"
+
+
+def test_a_benchmark_without_a_plan_or_rules_is_named(monkeypatch):
+    benchmark = find("image_classification")
+    config = benchmark.config("digits_methods")
+    monkeypatch.delattr(benchmark.module("run_info"), "plan")
+    with pytest.raises(UsageError, match="image_classification.run_info has no plan"):
+        benchmark.plan(config, examination(config).planned, None)
+    assert examination(config, ranks=5).planned.world_size == 1
+
+
+def test_the_command_prints_one_object_in_the_form_of_check(told):
+    (report,) = told("preflight", "image_classification", "methods")
+    assert {"path", "strict", "official", "ruleset", "checker", "findings"} <= report.keys()
+    verdict = (report["path"], report["strict"], report["official"], report["runs"])
+    assert verdict == ("digits_methods", "pass", "pass", 5)
+    assert {"level", "rule", "message", "line", "change"} <= report["findings"][0].keys()
+    notes = {finding["rule"] for finding in report["findings"] if finding["level"] == "note"}
+    assert notes - {"package", "system-answers"} == {"demonstration"}
+
+
+@pytest.mark.usefixtures("strict_only")
+def test_the_command_takes_overrides_and_fails_with_a_message(printed):
+    said = printed("preflight", "image_classification", "methods", "--submission.organization", "a b", code=1)
+    assert "error [folder-name] submission.organization is 'a b'" in said
+    assert "1 error; nothing was run and no files were written" in said
+
+
+def test_memory_names_the_largest_micro_batch_that_fits_and_warns_of_a_larger_one():
+    config = replace(find("image_classification").config("methods", "digits"), global_batch=1024, micro_batch=1024)
+    in_gib = [examination(config, memory=device_memory(gib)) for gib in (80, 2.11, 1)]
+    (large, _), (small, _), (none, _) = (of.memory_findings() for of in in_gib)
+    assert (large.level, small.level) == ("note", "warning")
+    assert large.message.endswith("of 80.0 GiB; the largest that fits is --micro-batch 1024")
+    assert "in forward passes of 1024, a step takes an estimated" in small.message  # 2 GiB and 5 % are no tensor's
+    assert 0 < int(small.message.rpartition(" ")[2]) < 1024
+    assert none.message.endswith("no micro-batch fits")
+    whole = replace(in_gib[0].benchmark, spec=replace(in_gib[0].benchmark.spec, supports=frozenset({"ranks"})))
+    two = replace(in_gib[0], benchmark=whole, config=replace(config, micro_batch=0), ranks=2)
+    assert next(two.memory_findings()).message.endswith("GiB; --global-batch 1024 fits")
+
+
+def test_memory_counts_an_evaluation_whose_batch_is_larger_than_a_steps():
+    config = find("image_classification").config("mild", "imagenet")
+    step, evaluation = examination(config, memory=20 << 30).memory_findings()
+    assert step.level == "note" and evaluation.level == "warning"
+    assert "in batches of 2048 takes an estimated 19.9 GiB" in evaluation.message
+    fitting = int(evaluation.message.split()[-2])
+    config = replace(config, data=replace(config.data, eval_batch=fitting))
+    _, evaluation = examination(config, memory=20 << 30).memory_findings()
+    assert 1500 < fitting < 2048 and evaluation.level == "note"
+
+
+@without_cuda
+def test_memory_of_this_machine_is_what_a_container_may_use(tmp_path, monkeypatch):
+    (tmp_path / "memory.max").write_text(f"{3 << 30}\n")
+    monkeypatch.setattr("judging.ground.cores.GROUPS", tmp_path)
+    assert device_memory(0) == 3 << 30
+    assert "may use 3 GiB" in machine(tmp_path)["memory"]

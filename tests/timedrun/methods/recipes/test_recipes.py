@@ -1,0 +1,163 @@
+"""The published recipes, number for number, and recipes on models of torchvision and timm."""
+
+import copy
+import re
+from dataclasses import fields
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from timedrun.methods.recipes import PLAIN_LOOP, RECIPES, Training, budget_problem, recipe
+from timedrun.runner.config import OptimizerConfig
+
+COMMON = {
+    "log_bias": {},
+    "channels_last": {},
+    "ema": {"half_life": 100, "update_interval": 20},
+    "blurpool": {"replace_convs": True, "replace_maxpools": True, "blur_first": True, "min_channels": 16},
+}
+RESIZING = {"start": 0.5, "delay": 0.4, "finetune": 0.2, "increment": 4, "interpolation": "nearest", "where": "batch"}
+SAM = {"rho": 0.5, "epsilon": 1e-12, "interval": 10}
+METHODS = {
+    "mild": {**COMMON, "label_smoothing": {"smoothing": 0.08}, "progressive_resizing": RESIZING},
+    "medium": {
+        **COMMON,
+        "label_smoothing": {"smoothing": 0.1},
+        "mixup": {"alpha": 0.2, "hard_partner": True},
+        "progressive_resizing": RESIZING,
+        "sam": SAM,
+    },
+    "hot": {
+        **COMMON,
+        "stochastic_depth": {"kind": "sample", "rate": 0.1, "distribution": "linear"},
+        "randaugment": {"severity": 10, "depth": 1, "operations": "all"},
+        "label_smoothing": {"smoothing": 0.13},
+        "mixup": {"alpha": 0.25, "hard_partner": True},
+        "progressive_resizing": {**RESIZING, "start": 0.6, "delay": 0.2},
+        "colout": {"p_row": 0.05, "p_col": 0.05},
+        "sam": {**SAM, "interval": 5},
+    },
+}
+"""Of MosaicML's files of 2022."""
+DECAY = {"mild": 5e-4, "medium": 5e-4, "hot": 3e-4}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_and_numbers_are_the_published_ones(name):
+    recipe = RECIPES[name]
+    given = {m.name: {field.name: getattr(m, field.name) for field in fields(m)} for m in recipe.methods}
+    assert given == METHODS[name]
+    optimizer, schedule = recipe.optimizer, recipe.schedule
+    assert (optimizer.kind, optimizer.nesterov, optimizer.decay_norms_and_biases) == ("decoupled_sgd", False, True)
+    assert (optimizer.peak_lr, optimizer.momentum, optimizer.weight_decay) == (2.048, 0.875, DECAY[name])
+    assert (schedule.kind, schedule.epochs, schedule.warmup_epochs, schedule.scale_warmup) == ("cosine", 90, 8, False)
+    assert not budget_problem(name, schedule.epochs_scaled)
+    assert not budget_problem(name, recipe.last_epochs or 10_000)
+    assert (recipe.train_size, recipe.eval_resize, recipe.eval_size, recipe.global_batch) == (176, 232, 224, 2048)
+    assert (recipe.loss, recipe.initialisation) == ("binary_cross_entropy", "kaiming_bn_uniform")
+
+
+def trained(parts: Training, steps: int, size: int = 32) -> list[float]:
+    """Return the losses of a plain loop over one batch."""
+    model, optimizer, schedule, speed, loss_function = parts
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule.factor(step / steps * schedule.epochs))
+    images, labels = torch.randn(4, 3, size, size), torch.arange(4)
+    losses = []
+    for step in range(steps):
+        speed.before_step(model, step, step / steps)
+        inputs, targets = speed.batch(images, labels, 10)
+
+        def compute(reduced: bool) -> torch.Tensor:
+            loss = loss_function(model(inputs), targets)  # noqa: B023
+            loss.backward()
+            return loss.detach()
+
+        losses.append(speed.backward(compute, model).item())
+        speed.gradients(model)
+        optimizer.step()
+        optimizer.zero_grad()
+        speed.after_step(model)
+        rate.step()
+    return losses
+
+
+def resnets(torchvision: ModuleType) -> list[nn.Module]:
+    timm = pytest.importorskip("timm")
+    return [torchvision.models.resnet18(num_classes=10), timm.create_model("test_resnet", num_classes=10)]
+
+
+def test_mild_trains_resnets_of_torchvision_and_timm(torchvision):
+    for model in resnets(torchvision):
+        parts = recipe("mild", model, epochs=10, batch=4)
+        assert parts.model is model
+        speed = parts.methods
+        losses = trained(parts, 8)
+        assert all(loss > 0 for loss in losses)
+        done = dict(line.split(": ", 1) for line in speed.report)
+        assert "convolution" in done["blurpool"] and "ln(10)" in done["log_bias"]
+        assert done["progressive_resizing"].endswith("16..24 px") and done["ema"] == "nothing yet"
+
+
+def test_hot_trains_resnets_whose_loop_augments(torchvision):
+    with pytest.raises(ValueError, match=r"randaugment acts on `augment`.*\(without=...\), or add the call"):
+        recipe("hot", nn.Linear(1, 1), epochs=300)
+    for model in resnets(torchvision):
+        parts = recipe("hot", model, epochs=300, batch=4, places=(*PLAIN_LOOP, "augment"))
+        parts.methods.augment(torch.zeros(4, 3, 32, 32, dtype=torch.uint8), np.arange(4), 1)
+        trained(parts, 6)
+        done = [line for line in parts.methods.report if not line.endswith("nothing yet")]
+        assert len(done) == len(RECIPES["hot"].methods) - 1  # an average begins after 20 steps
+
+
+def test_a_vision_transformer_is_refused_with_every_method_that_does_not_fit_and_the_way_on():
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("test_vit", num_classes=10, dynamic_img_size=False)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=r"(?s)blurpool: .*_resizing: .*without=\('blurpool', 'prog") as error:
+        recipe("mild", model, epochs=30)
+    assert "VisionTransformer, which was not changed" in str(error.value)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    adamw = OptimizerConfig(kind="adamw", peak_lr=1e-3, weight_decay=0.05)
+    parts = recipe("mild", model, epochs=30, optimizer=adamw, without=("blurpool", "progressive_resizing"))
+    assert isinstance(parts.optimizer, torch.optim.AdamW) and parts.optimizer.param_groups[0]["lr"] == 1e-3
+    assert trained(parts, 3, size=160)[-1] > 0
+
+
+@pytest.mark.parametrize(("batch", "rate", "decay"), [(0, 2.048, 5e-4), (2048, 2.048, 5e-4), (256, 0.256, 5e-4 / 8)])
+def test_only_rate_and_decay_follow_the_batch(torchvision, batch, rate, decay):
+    own, new = (torchvision.models.resnet18() for _ in range(2))
+    before = own.conv1.weight.clone()
+    parts = recipe("mild", own, epochs=30, batch=batch)
+    assert torch.equal(own.conv1.weight, before)  # own weights are kept unless new ones are wanted
+    recipe("mild", new, epochs=30, initialize=True)
+    assert new.bn1.weight.min() >= 0 and new.bn1.weight.std() > 0.2
+    assert torch.equal(new.fc.bias, torch.full((1000,), -6.907755374908447))
+    group = parts.optimizer.param_groups[0]
+    assert (group["lr"], group["weight_decay"]) == (rate, decay)
+    coupled = recipe("baseline_nvidia", torchvision.models.resnet18(), epochs=50, batch=batch).optimizer
+    assert coupled.param_groups[0]["weight_decay"] == RECIPES["baseline_nvidia"].optimizer.weight_decay
+    assert {*parts.methods.methods} == {*RECIPES["mild"].methods}
+    assert (parts.schedule.epochs_scaled, parts.schedule.warmup_epochs_scaled) == (30, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        (
+            "mild",
+            {"epochs": 67},
+            "mild is meant for 9 to 66 epochs, not for 67; recipes for this budget: medium (67 to 234 epochs)",
+        ),
+        ("medium", {"epochs": 235}, "hot (235 epochs or more)"),
+        ("mild", {"epochs": 8}, "no recipe is meant for this budget"),
+        ("mlid", {}, "no recipe 'mlid'. Did you mean mild"),
+        ("mild", {"epochs": 90}, "mild is meant for 9 to 66 epochs, not for 90"),
+        ("mild", {"without": ("sam",)}, "has no sam to leave out; it has log_bias, blurpool"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(name, given, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        recipe(name, nn.Linear(1, 1), **{"epochs": 30, **given})

@@ -1,0 +1,125 @@
+"""Sample order and augmentation randomness: pure functions of (seed, epoch, position), exact over any ranks."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from timedrun.methods.training.sampling import (
+    Order,
+    epoch_order,
+    evaluation_part,
+    quasi_random_order,
+    random_bits,
+    random_uniform,
+    rank_part,
+    step_count,
+    steps,
+    stream_seed,
+)
+
+counts = st.integers(1, 300) | st.integers(50_000, 60_000)
+seeds = st.integers(0, 2**63 - 1)
+worlds = st.integers(1, 9) | st.just(4_096)
+
+
+@given(
+    count=st.integers(0, 300), seed=seeds, epoch=st.integers(0, 99), block=st.integers(1, 50), window=st.integers(1, 50)
+)
+def test_every_order_is_a_permutation_and_repeats(count, seed, epoch, block, window):
+    for order in (epoch_order, partial(quasi_random_order, block=block, window=window)):
+        samples = order(count, seed, epoch)
+        assert samples.dtype == np.int64
+        assert np.array_equal(np.sort(samples), np.arange(count))
+        assert np.array_equal(samples, order(count, seed, epoch))
+
+
+def test_orders_are_pinned():
+    """A change here changes every published run: the same seed would no longer give the same batches."""
+    assert epoch_order(12, 1, 0).tolist() == [5, 8, 6, 9, 11, 2, 1, 4, 3, 0, 7, 10]
+    assert stream_seed(1, "order", 0) == 7130573203095410423
+    assert quasi_random_order(14, 1, 1, block=3, window=2).tolist() == [0, 1, 4, 3, 5, 2, 9, 11, 10, 7, 8, 6, 13, 12]
+
+
+@pytest.mark.parametrize(
+    ("order", "count"),
+    [
+        (epoch_order, 8),
+        (partial(quasi_random_order, block=1, window=8), 8),  # as random as the other
+        (partial(quasi_random_order, block=8, window=2), 64),
+    ],
+)
+def test_a_place_in_the_order_may_hold_any_sample(order, count):
+    samples = np.array([order(count, 3, epoch)[0] for epoch in range(4000)])
+    assert stats.chisquare(np.bincount(samples, minlength=count)).pvalue > 1e-4
+
+
+ORDERS: dict[str, Order] = {"random": epoch_order, "quasi_random": partial(quasi_random_order, block=4, window=3)}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@given(count=counts, seed=seeds, world_size=worlds, share=st.integers(1, 20), drop_last=st.booleans())
+def test_an_epoch_over_ranks_holds_every_sample_once(name, count, seed, world_size, share, drop_last):
+    batch = share * world_size
+    assume(not drop_last or count >= batch)
+    epoch = steps(count, seed, 3, batch, drop_last=drop_last, order=ORDERS[name])
+    assert len(epoch) == step_count(count, batch, drop_last=drop_last)
+    parts = [[rank_part(step, rank, world_size) for rank in range(world_size)] for step in epoch]
+    seen = np.concatenate([part for step in parts for part in step])
+    expected = ORDERS[name](count, seed, 3)[: count // batch * batch if drop_last else count]
+    assert np.array_equal(seen, expected)  # pieces joined are the order itself: nothing twice, nothing missing
+    for step in parts:
+        sizes = [len(part) for part in step]
+        assert max(sizes) - min(sizes) <= 1
+    assert all(len(part) == share for step in parts[: count // batch] for part in step)
+
+
+@given(blocks=st.integers(1, 40), block=st.integers(1, 9), window=st.integers(1, 12), rest=st.integers(0, 8))
+def test_quasi_random_order_has_one_window_of_blocks_open(blocks, block, window, rest):
+    count = blocks * block + min(rest, block - 1)
+    of_block = quasi_random_order(count, 5, 2, block=block, window=window) // block
+    spans = [np.flatnonzero(of_block == number) for number in range(of_block.max() + 1)]
+    for begin in range(count):
+        open_now = sum(1 for span in spans if span[0] <= begin <= span[-1])
+        assert open_now <= window
+
+
+@given(count=st.just(0) | counts | st.just(1_281_167), world_size=worlds)
+def test_evaluation_counts_every_sample_once_without_padding(count, world_size):
+    parts = [evaluation_part(count, rank, world_size) for rank in range(world_size)]
+    assert np.array_equal(np.concatenate(parts), np.arange(count))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_a_global_batch_larger_than_the_data_and_blocks_or_windows_of_nothing_are_refused():
+    for block, window in ((0, 3), (3, 0)):
+        with pytest.raises(ValueError, match=f"not {block} and {window}"):
+            quasi_random_order(9, 1, 1, block=block, window=window)
+    with pytest.raises(ValueError, match="larger than the 100 samples"):
+        steps(100, 0, 0, 128)
+
+
+@given(seed=seeds, epoch=st.integers(0, 500), indices=st.lists(st.integers(0, 2**40), min_size=1, max_size=30))
+def test_randomness_of_a_sample_does_not_depend_on_its_batch(seed, epoch, indices):
+    together = random_uniform(seed, epoch, np.array(indices), "crop", 3)
+    alone = [random_uniform(seed, epoch, np.array([index]), "crop", 3)[0] for index in indices]
+    assert np.array_equal(together, np.array(alone))
+    assert np.array_equal(together[:, :2], random_uniform(seed, epoch, np.array(indices), "crop", 2))
+
+
+def test_randomness_is_pinned():
+    """Splitmix64 in plain integers, written out independently of NumPy."""
+
+    def mixed(value: int) -> int:
+        value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        value = (value ^ (value >> 27)) * 0x94D049BB133111EB % 2**64
+        return value ^ (value >> 31)
+
+    golden = 0x9E3779B97F4A7C15
+    sample = mixed((6 * golden + stream_seed(7, "crop", 2)) % 2**64)
+    expected = [mixed((sample + column * golden) % 2**64) for column in (1, 2)]
+    assert random_bits(7, 2, np.array([5]), "crop", 2).tolist() == [expected]
+    assert random_uniform(7, 2, np.array([5]), "crop", 1)[0, 0] == (expected[0] >> 11) / 2**53

@@ -1,0 +1,151 @@
+"""Benchmarks of the tree satisfy the protocols; they and their configs are found by name, also nested, in the working
+directory and behind entry points, without torch; what cannot be read does not stop `list`."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judging.ground.errors import ExitCode, UsageError
+from timedrun.cli import main
+from timedrun.runner import benchmark_modules
+from timedrun.runner.benchmark import find, nearby
+from timedrun.runner.config import RunConfig
+from timedrun.runner.storage import benchmark_folders
+
+MODULES = {
+    "train": benchmark_modules.TrainModule,
+    "run_info": benchmark_modules.RunInfoModule,
+    "datasets": benchmark_modules.DatasetsModule,
+    "warm_up": benchmark_modules.WarmUpModule,
+}
+REQUIRED = {"train", "plan", "preflight", "data_digest"}
+
+
+@pytest.mark.parametrize("name", nearby())
+def test_each_benchmark_has_the_functions_of_the_protocols(name):
+    benchmark = find(name)
+    for module, hook in [(module, hook) for module, of in MODULES.items() for hook in vars(of).values()]:
+        if not inspect.isfunction(hook) or hook.__name__.startswith("_"):
+            continue
+        function = benchmark.hook(module, hook.__name__)
+        if function is None:
+            assert hook.__name__ not in REQUIRED, f"{name}.{module}.{hook.__name__}"
+            continue
+        wanted = [parameter for parameter in inspect.signature(hook).parameters if parameter != "self"]
+        assert list(inspect.signature(function).parameters) == wanted, f"{name}.{module}.{hook.__name__}"
+    if prepare := benchmark.hook("prepare", "prepare"):
+        parameters = inspect.signature(prepare).parameters
+        assert list(parameters)[:2] == ["config", "folder"]
+        assert {"decode", "workers"} <= parameters.keys()
+
+
+@pytest.mark.parametrize("name", nearby())
+def test_config_names_are_those_of_the_functions_and_each_config_has_its_own(name):
+    benchmark = find(name)
+    for config_name, docstring in benchmark.config_names.items():
+        config = benchmark.config(config_name)
+        assert isinstance(config, RunConfig)
+        assert (config.name, bool(docstring)) == (config_name, True)
+
+
+@pytest.fixture
+def nested(make_benchmark: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A benchmark `outer_benchmark` with a benchmark `inner_benchmark` in it."""
+    monkeypatch.syspath_prepend(make_benchmark("outer_benchmark").parent)
+    make_benchmark("outer_benchmark/inner_benchmark")
+    return "outer_benchmark.inner_benchmark"
+
+
+def test_a_nested_benchmark_is_found_by_its_last_component_and_its_configs_by_name(nested):
+    assert nested in nearby()
+    assert find("inner_benchmark").name == find(nested).name == nested
+    assert find(nested).config_names == {"toy_baseline": "A toy."}
+    with pytest.raises(UsageError, match="no config 'basline'. Did you mean toy_baseline"):
+        find(nested).config("basline")
+
+
+def test_a_config_of_another_benchmark_is_refused(nested):
+    values: dict[str, Any] = {"benchmark": "outer_benchmark", "name": "x"}
+    find("outer_benchmark").require_own(values, Path("x.json"))
+    find(nested).require_own(values, Path("x.json"))  # written before the nested benchmark was one of its own
+    with pytest.raises(UsageError, match="x.json is a config of benchmark 'outer_benchmark', not of image_classific"):
+        find("image_classification").require_own(values, Path("x.json"))
+
+
+@pytest.mark.parametrize("working_directory", [False, True])
+def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(working_directory, make_benchmark, monkeypatch):
+    make_benchmark("latin")
+    Path("latin/__init__.py").write_bytes("# é\nSPEC = None\n".encode("latin-1"))
+    with pytest.raises(UsageError, match="no benchmark package 'zzz_unknown'.*set PYTHONPATH to the folder") as caught:
+        find("zzz_unknown", working_directory=working_directory)
+    assert ("run this in the folder" in str(caught.value)) is working_directory
+    make_benchmark("zzz_unknown", init="")
+    with pytest.raises(UsageError, match="does not define SPEC"):
+        find("zzz_unknown")
+    make_benchmark("specless", init="")
+    monkeypatch.syspath_prepend(Path.cwd())
+    with pytest.raises(UsageError, match="defines no SPEC"):
+        find("specless")
+
+
+def test_an_error_in_a_benchmarks_code_names_its_place_and_shows_only_that_code(make_benchmark, monkeypatch, capfd):
+    folder = make_benchmark("raising_benchmark", configs="def toy_bad():\n    raise ValueError('of the author')\n")
+    monkeypatch.syspath_prepend(folder.parent)
+    assert main(["show", "raising_benchmark", "bad"]) == ExitCode.ERROR
+    said = capfd.readouterr().err
+    assert "timedrun show: raising_benchmark/configs.py, line 2 raised ValueError: of the author" in said
+    assert "cli.py" not in said and "raise ValueError('of the author')" in said
+
+
+def test_a_benchmark_in_the_working_directory_is_found_if_the_user_names_it(make_benchmark):
+    folder = make_benchmark("here_benchmark")
+    assert nearby()["here_benchmark"] == folder
+    with pytest.raises(UsageError, match=f"set PYTHONPATH={folder.parent}"):
+        find("here_benchmark")  # named by a file
+    assert not (folder / "imported").exists() and str(folder.parent) not in sys.path
+    benchmark = find("here_benchmark", working_directory=True)
+    assert (benchmark.spec.rules.target, benchmark.spec.unit, benchmark.spec.supports) == (1.5, "samples", frozenset())
+    assert sys.path[-1] == str(folder.parent)
+
+
+def test_list_imports_nothing_and_skips_what_it_cannot_read(make_benchmark, answered):
+    folder = make_benchmark("here_benchmark_2")
+    make_benchmark("broken_benchmark", configs="def (")
+    make_benchmark("bare_benchmark", init="# SPEC\n")
+    shown, skipped = answered("show", code=0)
+    assert "here_benchmark_2: Toy task (ruleset beyond_mlperf)" in shown and "toy_baseline" in shown
+    assert "digits_baseline" in shown
+    assert "skipped broken_benchmark in" in skipped and "bare_benchmark in" in skipped
+    assert len(skipped.splitlines()) == 2
+    assert not (folder / "imported").exists()
+
+
+def test_a_benchmark_whose_import_fails_is_refused_with_the_reason(make_benchmark):
+    make_benchmark("taken_benchmark", rules="resnet")
+    with pytest.raises(UsageError, match="cannot be imported .ValueError: the benchmark resnet is defined by ruleset"):
+        find("taken_benchmark", working_directory=True)
+
+
+def test_a_foreign_folder_of_a_shipped_name_hides_nothing(make_benchmark, monkeypatch, printed):
+    folder = make_benchmark("image_classification", init="raise RuntimeError('foreign')\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "image_classification"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(folder.parent)  # as `python -m timedrun` has it
+    assert find("image_classification", working_directory=True).spec.mlperf_benchmark == "resnet"
+    assert "digits_baseline" in printed("show")
+
+
+def test_a_benchmark_is_found_behind_an_entry_point(make_benchmark, monkeypatch):
+    inner = make_benchmark("outer_package/inner")
+    (inner.parent / "__init__.py").touch()
+    monkeypatch.syspath_prepend(inner.parents[1])
+    entry = EntryPoint("short_name", "outer_package.inner", "timedrun.benchmarks")
+    monkeypatch.setattr(benchmark_folders, "entry_points", lambda group: [entry])
+    assert nearby()["outer_package.inner"] == inner
+    assert not (inner / "imported").exists()
+    assert find("short_name").name == "outer_package.inner"

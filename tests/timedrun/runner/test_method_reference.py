@@ -1,0 +1,373 @@
+"""Methods that timedrun does not ship: named by the user from anywhere, by a file only as recorded and installed."""
+
+import importlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judging.ground.errors import ExitCode, UsageError
+from timedrun.evidence.config_sides import ablation, sides_of
+from timedrun.methods import BlurPool, ChannelsLast, SequenceLengthWarmup
+from timedrun.runner import method_reference as reference
+from timedrun.runner.benchmark import find
+from timedrun.runner.config import RunConfig, digest, dump, load
+from timedrun.runner.config_choice import config_of
+from timedrun.runner.method_card import clashes, places, settings
+from timedrun.runner.process.launch_env import module_command
+from timedrun.runner.storage import method_sources
+
+SOURCE = '''
+import pathlib
+
+from timedrun.methods import EMA, Method
+
+pathlib.Path("imported").touch()
+
+
+class Halved(Method):
+    """Halve the weights."""
+
+    rate: float = 0.5
+
+    def model(self, model):
+        for weight in model.parameters():
+            weight.data.mul_(self.rate)
+        return model, "halved"
+
+
+class Alike(Method, name="ema"):
+    pass
+
+
+class Slower(EMA):
+    pass
+
+
+class Noted(EMA):
+    note: str = ""
+
+
+class NoMethod(dict):
+    pass
+
+
+def function():
+    pass
+'''
+OWN = "own_module_of_test:Halved"
+HELPED = "from own_module_of_test_help import RATE\nimport json, torch, timedrun.methods\n" + SOURCE.replace(
+    "0.5", "RATE"
+)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory, which is not on the import path, with a module of methods."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    monkeypatch.setattr(reference, "_known", {})
+    monkeypatch.setattr(method_sources, "_named", {})
+    (tmp_path / "own_module_of_test.py").write_text(SOURCE)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith(("own_module_of_test", "own_benchmark_of_test")):
+            del sys.modules[name]
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be another process, which was told nothing."""
+    for name in [name for name in sys.modules if name.startswith("own_module_of_test")]:
+        del sys.modules[name]
+    reference._known.clear()
+    method_sources._named.clear()
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(Path.cwd())])
+    importlib.invalidate_caches()
+    Path("imported").unlink(missing_ok=True)
+
+
+def named(text: str, *overrides: str) -> RunConfig:
+    return config_of(find("image_classification"), text, None, overrides)
+
+
+def last(config: RunConfig) -> dict[str, Any]:
+    entry: dict[str, Any] = dump(config)["methods"][-1]
+    return entry
+
+
+def test_a_method_is_added_changed_and_left_out_by_its_module_and_class(here):
+    config = named(f"baseline+{OWN}(rate=0.1)")
+    assert last(config) == {"method": OWN, "source_sha256": last(config)["source_sha256"], "rate": 0.1}
+    assert config.methods[-1].name == OWN
+    assert last(named(f"baseline+{OWN}", f"--methods.{OWN}.rate", "0.2"))["rate"] == 0.2
+    assert last(named(f"baseline+{OWN}+ema"))["method"] == OWN  # after those of timedrun
+    assert digest(named(f"baseline+{OWN}-{OWN}")) == digest(named("baseline"))
+    assert last(named("baseline+own_module_of_test:Noted(note='a+b:c')"))["note"] == "a+b:c"
+    assert all(method_sources.own_methods(values) == {} for values in ([], "text", None, {"methods": [[]]}))
+    (full,) = sides_of(find("image_classification"), [f"baseline+{OWN}+ema"], None, [])
+    sides, _ = ablation([full])  # in folders that can be named
+    assert f"{full.config.name}-own_module_of_test.Halved" in [side.config.name for side in sides]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def (\n", "SyntaxError"),  # the module's first line
+        ("1 / 0\n", "ZeroDivisionError"),
+        ("+own_module_of_test:Halvd", "own_module_of_test.py defines no class Halvd"),
+        ("+own_module_of_test:function", "defines no class function"),
+        ("+own_module_of_test:NoMethod", "is not a timedrun.methods.Method"),
+        ("+own_module_of_test:Alike", "calls itself 'ema', as a method of timedrun"),
+        ("+own_module_of_test.py:Halved", "Name the module without .py"),
+        ("+own_modul_of_test:Halved", "no source of 'own_modul_of_test' is on the import path"),
+        ("+own_module_of_test.Halved", "cannot read the changes"),
+        ("+own_module_of_test:Halved.x", "cannot read the changes"),
+        ("+own_module_of_test:Halved(rat=1)", "has no field 'rat'. Did you mean rate?"),
+        ("-own_module_of_test:Halved", "has no method"),
+        ("+os:PathLike", "no source of 'os' is on the import path"),
+        ("+timedrun.methods.ema:EMA", "is timedrun's own method; write 'ema'"),
+    ],
+)
+def test_what_is_no_method_is_refused_in_words(text, words, here):
+    if text.endswith("\n"):
+        (here / "own_module_of_test.py").write_text(text + SOURCE)
+        text = f"+{OWN}"
+    with pytest.raises(UsageError, match=re.escape(words)):
+        named(f"baseline{text}")
+
+
+def test_a_file_gets_the_source_that_it_was_written_with_from_the_working_directory_if_the_user_names_it(
+    here, monkeypatch
+):
+    config = named(f"baseline+{OWN}(rate=0.1)")
+    (here / "my.json").write_text(json.dumps(dump(config)))
+    forget(monkeypatch)
+    with pytest.raises(UsageError, match="is in the working directory, from which a file imports nothing"):
+        named("my.json")
+    assert not (here / "imported").exists()
+    forget(monkeypatch)
+    assert dump(named(f"my.json+{OWN}")) == dump(config)
+    forget(monkeypatch)
+    monkeypatch.syspath_prepend(here)
+    assert dump(named("my.json")) == (values := dump(config))
+    (here / "own_module_of_test.py").write_text(SOURCE + "\n# edited\n")
+    assert dump(config) == values  # of this process, which imported it before
+    forget(monkeypatch)
+    monkeypatch.syspath_prepend(here)
+    with pytest.raises(UsageError, match="is not the source with which .* was recorded"):
+        load(type(config), values)
+    assert not (here / "imported").exists()
+    edited = named(f"baseline+{OWN}(rate=0.1)")
+    assert digest(edited) != digest(config) and edited.name != config.name  # a set of its own
+    del values["methods"][-1]["source_sha256"]
+    assert load(type(config), values).methods == edited.methods
+
+
+def test_modules_of_its_folder_that_a_method_imports_belong_to_its_digest(here, monkeypatch):
+    (here / "own_module_of_test.py").write_text(HELPED)
+    (here / "own_module_of_test_help.py").write_text("from own_module_of_test_more import *\n")
+    (here / "own_module_of_test_more.py").write_text("def rate():\n    import own_module_of_test_late\n\nRATE = 0.25")
+    (here / "own_module_of_test_late.py").write_text("import own_module_of_test_help  # again")
+    (here / "own_module_of_test_other.py").write_text("RATE = 1")
+    config = named(f"baseline+{OWN}")
+    assert vars(config.methods[-1])["rate"] == 0.25
+    values = dump(config)
+    for name in ("help", "late", "more"):
+        file = here / f"own_module_of_test_{name}.py"
+        source = file.read_text()
+        file.write_text(source + "\n")
+        forget(monkeypatch)
+        method_sources.name_by_user(OWN)
+        with pytest.raises(UsageError, match="is not the source with which .* was recorded"):
+            load(type(config), values)
+        assert digest(named(f"baseline+{OWN}")) != digest(config)
+        file.write_text(source)
+    forget(monkeypatch)
+    assert dump(named(f"baseline+{OWN}")) == values
+
+
+def test_in_a_package_relative_imports_count_and_of_libraries_nothing_else(here, monkeypatch):
+    monkeypatch.syspath_prepend(here)
+    libraries = here / ".venv/site-packages"
+    monkeypatch.syspath_prepend(libraries)
+    (package := here / "own_module_of_test_of/deep").mkdir(parents=True)
+    for place in (here / "own_module_of_test_of/base.py", package / "__init__.py", package / "near.py"):
+        place.write_text("")
+    part, top = "own_module_of_test_of.deep.part", "own_module_of_test_of"
+    source = "from ..base import x\nfrom . import near\nimport own_module_of_test, own_module_of_test_library"
+    (package / "part.py").write_text(source)
+    shutil.copytree(package.parent, libraries / top)
+    (libraries / "own_module_of_test_library.py").touch()
+    deep = {part, f"{top}.base", f"{top}.deep", f"{top}.deep.near"}
+    assert {*method_sources.source_files(part, libraries / f"{top}/deep/part.py")} == deep
+    sys.path.remove(str(libraries))
+    sys.path.append(str(libraries))
+    assert {*method_sources.source_files(part, package / "part.py")} == deep | {"own_module_of_test"}
+    for place in ("own_module_of_test_both", "own_module_of_test_of/both"):  # Python prefers a package to a module
+        (here / place).mkdir(parents=True)
+        (here / f"{place}.py").touch()
+        (here / place / "__init__.py").touch()
+        assert method_sources.source_file(place.replace("/", ".")) == here / place / "__init__.py"
+
+
+def test_entry_points_give_methods_short_names(here, monkeypatch, told, printed, refused):
+    entries = [EntryPoint("halved", OWN, "timedrun.methods"), EntryPoint("gone", "absent:X", "timedrun.methods")]
+    monkeypatch.setattr(method_sources, "entry_points", lambda group: entries)
+    monkeypatch.syspath_prepend(here)
+    config = named("baseline+halved(rate=0.1)")
+    assert last(config)["method"] == OWN and digest(named("baseline+halved-halved")) == digest(named("baseline"))
+    rows = {row["method"]: row for row in told("show", "methods")}
+    assert rows["halved"]["summary"] == f"{OWN}, described by `timedrun show method halved`"
+    assert "Halve the weights." in printed("show", "method", "halved")
+    assert "no source of 'absent'" in refused("show", "method", "gone")
+
+
+CARDED = '''
+import dataclasses
+
+from own_module_of_test_help import Base
+from timedrun.methods import EMA, Hooks, Method, Stage
+
+
+class _Counting(Hooks):
+    saved = ("steps",)
+
+    def gradients(self, model, at):
+        pass
+
+
+class Halved(Base, stage=Stage.STEP, hooks=_Counting):
+    """Halve the gradients.
+
+    Twice.
+    """
+
+    clashes = {"sam": "both halve"}
+    rate: float = 0.5
+    names: tuple = dataclasses.field(default_factory=lambda: ("a",))
+    kind: str
+
+    def model(self, model):
+        return model, ""
+
+
+class Bare(EMA):
+    pass
+'''
+
+
+def test_show_prints_what_the_class_of_an_own_method_says(here, told, printed, refused):
+    (here / "own_module_of_test.py").write_text(CARDED)
+    helper = here / "own_module_of_test_help.py"
+    helper.write_text("from timedrun.methods import Method\n\nclass Base(Method):\n    steps: int = 3\n")
+    shown = told("show", "method", OWN)
+    assert shown.pop("source") == f"{here}/own_module_of_test.py (with own_module_of_test_help.py)"
+    files = {"own_module_of_test": here / "own_module_of_test.py", helper.stem: helper}
+    assert shown.pop("sha256") == method_sources.digest_of(files)
+    assert shown == {
+        "method": OWN,
+        "title": "Halve the gradients.",
+        "summary": "Twice.",
+        "stage": "step",
+        "places": "model, gradients",
+        "hooks": "_Counting, saved: steps",
+        "settings": "steps: int = 3, rate: float = 0.5, names: tuple = ('a',), kind: str (required)",
+        "clashes": "sam: both halve",
+    }
+    bare = printed("show", "method", "own_module_of_test:Bare")
+    assert "after_step, evaluation" in bare and "update_interval: int = 20" in bare and "(*" not in bare
+    assert "defines no class Gone" in refused("show", "method", "own_module_of_test:Gone")
+
+
+def timedrun(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(module_command("timedrun", *words), capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.processes
+def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_copy_is_named(
+    here, monkeypatch, printed, refused
+):
+    said = printed("new", "method", "own_module_of_test_new")
+    assert "baseline+own_module_of_test_new:OwnModuleOfTestNew" in said
+    assert said.startswith("Wrote own_module_of_test_new.py")
+    refused("new", "method", "own_module_of_test_new")
+    own = "own_module_of_test_new:OwnModuleOfTestNew"
+    source, helper = here / "own_module_of_test_new.py", here / "own_module_of_test_help.py"
+    assert "emplate" not in source.read_text()
+    source.write_text(source.read_text().replace("import torch\n", "import torch\nimport own_module_of_test_help\n", 1))
+    helper.touch()
+    smoke = ("image_classification", f"smoke+{own}", "--data", "synthetic", "--threads", "1", "--ranks", "2")
+    done = timedrun("run", *smoke, "--results", "set")
+    assert done.returncode == ExitCode.OK, done.stderr
+    provenance = json.loads((here / "set/run_0/provenance.json").read_text())
+    assert provenance["methods"] == {own: method_sources.digest_of({source.stem: source, helper.stem: helper})}
+    assert f'"value": "{own}"' in (here / "set/result_0.txt").read_text()
+
+    text = source.read_text()
+    source.write_text(text + "# edited\n")
+    assert "was changed after the runs" in refused("package", "set", "--out", "edited", code=1)
+    source.write_text(text)
+    assert "requires exactly 5" in printed("package", "set", "--out", "package", code=1)  # and else nothing
+    copied, copy = sorted((here / "package").rglob("own_methods/*.py"))
+    assert (copied.name, copy.read_text()) == (helper.name, text)
+
+    forget(monkeypatch)
+    sys.modules.pop("own_module_of_test_new", None)
+    again = ["reproduce", "package", "--run", "--runs", "1", "--threads", "1", "--results"]
+    assert f"set PYTHONPATH={copy.parent.relative_to(here)}" in printed(*again, "first", code=1)
+    source.unlink()
+    helper.unlink()
+    monkeypatch.setenv("PYTHONPATH", str(copy.parent), prepend=":")
+    monkeypatch.syspath_prepend(copy.parent)
+    printed(*again, "second")
+    copied.write_text("# edited")
+    changed = "(with own_module_of_test_help.py) is not the source with which"
+    assert changed in printed(*again, "third", code=1)
+
+
+@pytest.mark.processes
+def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(here, printed):
+    printed("new", "benchmark", "own_benchmark_of_test")
+    folder = here / "own_benchmark_of_test"
+    shutil.move(here / "own_module_of_test.py", folder / "speed.py")
+    configs = (folder / "configs.py").read_text().replace("methods = (", "methods = (Halved(), ")
+    (folder / "configs.py").write_text(configs.replace("@dataclass", "from .speed import Halved\n\n\n@dataclass", 1))
+    done = timedrun("race", "own_benchmark_of_test", "methods", "--runs", "1", "--results", "race")
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert '"own_benchmark_of_test.speed:Halved"' in (here / "race/sides/spirals_methods.json").read_text()
+    assert (here / "race/spirals_methods/result_0.txt").exists()
+
+
+def test_settings_places_and_clashes_are_those_of_the_code():
+    assert settings(BlurPool)[-1] == "min_channels=16"
+    assert settings(SequenceLengthWarmup)[0] == "steps (required)"
+    assert places(BlurPool) == [] and places(ChannelsLast) == ["batch"]
+    assert clashes("mixup").keys() >= {"cutmix"} and clashes("cutmix")["mixup"] == clashes("mixup")["cutmix"]
+
+
+def test_list_methods_has_stages_and_settings(told, printed):
+    listed = {row["method"]: row["stage"] for row in told("show", "methods")}
+    assert listed["blurpool"] == "model" and listed["bf16"] == "setting"
+    assert list(listed.values()).index("weights") > list(listed.values()).index("targets")
+    assert "low-pass filter" in printed("show", "methods")
+
+
+def test_show_method_prints_the_card_or_the_nearest_name(told, printed, refused):
+    assert "arXiv 1904.11486" in printed("show", "method", "blurpool")
+    assert told("show", "method", "bf16")["set by"] == "--precision bf16"
+    assert "has no option --bogus" in refused("show", "method", "ema", "--bogus", 3)
+    assert "Did you mean blurpool?" in refused("show", "method", "blurpol")
+    assert printed("show", "method") == printed("show", "methods")
+
+
+@pytest.mark.parametrize("word", ["methods", "command"])
+def test_a_word_of_the_command_line_names_no_benchmark(word, tmp_path, refused):
+    assert f"'{word}' is a word of `timedrun " in refused("new", "benchmark", word, "--out", tmp_path)

@@ -1,6 +1,0 @@
-"""Recipes: published compositions of methods and hyper-parameters, for the benchmark's configs and for any model."""
-
-from timedrun.recipes.own_model import PLAIN_LOOP, Training, recipe
-from timedrun.recipes.published import RECIPES, Recipe, budget_problem
-
-__all__ = ["PLAIN_LOOP", "RECIPES", "Recipe", "Training", "budget_problem", "recipe"]

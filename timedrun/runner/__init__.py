@@ -1,0 +1,1 @@
+"""One timed run: its config, its benchmark, its process, ranks and clock."""

@@ -1,0 +1,45 @@
+"""Processes that the kernel ends together with the process that started them (prctl(2))."""
+
+import ctypes
+import os
+import signal
+from typing import Final
+
+from judging.ground.stdio import write
+from timedrun.runner.process.launch_env import LAUNCHED
+
+VARIABLE: Final = "TIMEDRUN_PARENT"
+"""Environment variable: the process whose end stops this one as SIGTERM does."""
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a `timedrun` that this process starts from its main thread and waits for."""
+    return {**os.environ, VARIABLE: str(os.getpid())}
+
+
+def obey_environment() -> None:
+    """Tie this process to its parent if it is a rank of timedrun's or torchrun's agent (SIGKILL), or if it
+    was started with `environment` (SIGTERM)."""
+    if LAUNCHED in os.environ:
+        end_with(int(os.environ[LAUNCHED]))
+    elif parent := os.environ.pop(VARIABLE, None):
+        end_with(int(parent), signal.SIGTERM)
+    elif "TORCHELASTIC_RUN_ID" in os.environ:
+        end_with(os.getppid())
+
+
+def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send `number` to this process when `parent`, which started it, ends.
+
+    The process requests this itself, since code between fork and exec (preexec_fn of subprocess) can deadlock if the
+    parent has threads. If `parent` has ended before the request, this process ends at once.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(1, ctypes.c_ulong(number), 0, 0, 0):  # linux/prctl.h: PR_SET_PDEATHSIG
+        raise OSError(ctypes.get_errno(), "the kernel refused to signal the end of the parent process (prctl)")
+    if os.getppid() != parent:
+        write(
+            f"timedrun: the parent process {parent} has ended or did not start this process, so it ends too; if neither"
+            f" `timedrun run --ranks` nor a race started it, unset {LAUNCHED} and {VARIABLE}.\n"
+        )
+        os._exit(128 + number)
