@@ -23,6 +23,6 @@ run timedrun package set --out package
 sees 'strict check: pass'
 mv spiral elsewhere # every verb knows the benchmark from its logs alone
 run timedrun check set package
-sees 'packages: 1 pass, 0 fail'
+sees '1 package passes'
 run timedrun reproduce package
-sees 'Reproduced: 2 of 2 claimed values'
+sees 'true: 2 of 2 claimed values'

@@ -6,7 +6,7 @@ cd "$1"
 claims="$repository/results/published/mosaicml.json"
 
 fails 1 timedrun reproduce "$repository"/results/digits_demo --claims "$claims"
-sees 'Nothing compared'
+sees 'not shown: no claim'
 fails 2 timedrun reproduce nowhere --claims "$claims"
 sees 'nowhere does not exist'
 fails 2 timedrun reproduce . --claims "$claims"
@@ -14,7 +14,7 @@ sees 'holds no result'
 
 run timedrun package "$repository"/results/digits_demo/digits_methods --out package
 run timedrun reproduce package
-sees 'Reproduced: 2 of 2 claimed values'
+sees 'true: 2 of 2 claimed values'
 
 # One digit of one log, changed by a millisecond.
 log=$(echo package/unaffiliated/results/*/resnet/result_1.txt)

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from judging.checking.check_report import CheckResult, apart, result_lines, summary_lines
+from judging.checking.check_report import CheckResult, apart, result_lines, summary_lines, verdict_of
 from judging.checking.verdicts import check_paths
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
@@ -45,10 +45,12 @@ def check(arguments: argparse.Namespace) -> ExitCode:
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:
+        stdio.show(stdio.verdict(verdict_of(results)))
         many = len(results) > LISTED or sum(result.kind == "set" for result in results) > 1
         root = Path(os.path.commonpath([os.path.abspath(path) for path in arguments.paths]))
         if many or arguments.by or arguments.quiet:
-            stdio.show("\n".join(summary_lines(results, root, arguments.by or "rule", quiet=arguments.quiet)))
+            if lines := summary_lines(results, root, arguments.by or "rule", quiet=arguments.quiet):
+                stdio.show("\n".join(lines))
         else:
             of_set = next((Path(result.path).absolute() for result in results if result.kind == "set"), root)
             own, shared = apart(results)
@@ -56,9 +58,12 @@ def check(arguments: argparse.Namespace) -> ExitCode:
                 near = Path(result.path).absolute() if result.kind == "package" else of_set
                 stdio.show("\n".join(result_lines(result, near)))
             if shared or len(results) > 2:
-                stdio.show("\n".join([*shared, "", *summary_lines(results, root, "rule", quiet=True)]))
+                stdio.show("\n".join([*shared, *summary_lines(results, root, "rule", quiet=True)]))
         if results and not arguments.quiet and not any(result.failed for result in results) and not content.archives:
             packaged = any(result.kind == "package" for result in results)
             stdio.next_command("reproduce" if packaged and len(paths) == 1 else "score", *paths)
     not_run = arguments.official and any(result.checker and result.official == "not run" for result in results)
-    return ExitCode.ERROR if not_run or any(result.failed for result in results) else ExitCode.OK
+    failed = not_run or any(result.failed for result in results)
+    if not arguments.json:
+        stdio.show("FAIL" if failed else "PASS")
+    return ExitCode.ERROR if failed else ExitCode.OK

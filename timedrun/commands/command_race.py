@@ -22,7 +22,13 @@ def race_of_commands(arguments: Namespace) -> ExitCode:
     folder, race = known_race(arguments) if arguments.resume else new_race(request_of(arguments))
     tuning = report_of(folder, race) if race.tuning else None
     with command_runs(folder, race, new=not arguments.resume) as start:
-        conduct = Conduct(start=start, package=package_race, tuning=tuning, as_json=arguments.json)
+        conduct = Conduct(
+            start=start,
+            package=package_race,
+            tuning=tuning,
+            as_json=arguments.json,
+            verbose=getattr(arguments, "verbose", False),
+        )
         return run_code(race, folder, conduct.run(race, folder))
 
 

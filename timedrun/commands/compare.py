@@ -63,7 +63,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     header |= {"verdict": ratio.verdict, "portable_score": ratio.portable and [*vars(ratio.portable).values()]}
     shown: dict[str, Any] = {"costs": [asdict(of_set) for of_set in costs]} if costs else {}
     shown |= {"energy": {"of": what, "joules": joules}} if what else {}
-    lines = report(ratio, stdio.terminal_columns(sys.stdout), costs, what, joules)
+    lines = report(ratio, stdio.terminal_columns(sys.stdout), costs, what, joules, verbose=arguments.verbose)
     stdio.report("\n".join(lines), header | as_values(ratio) | shown, as_json=arguments.json)
     return ExitCode.OK
 

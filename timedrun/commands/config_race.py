@@ -52,7 +52,13 @@ def race_of_configs(
         stdio.message(f"timedrun race: no run was made; start with `timedrun race --resume {shlex.quote(str(folder))}`")
         return ExitCode(128 + interrupted)
     tuning = report_of(folder, race, benchmark_named=named) if report_of else None
-    return Conduct(start=runs.start, package=package_race, tuning=tuning, as_json=arguments.json).run(race, folder)
+    return Conduct(
+        start=runs.start,
+        package=package_race,
+        tuning=tuning,
+        as_json=arguments.json,
+        verbose=getattr(arguments, "verbose", False),
+    ).run(race, folder)
 
 
 def require_no_plan(configs: Sequence[str], overrides: Sequence[str]) -> None:

@@ -44,8 +44,8 @@ def compare_curves(arguments: argparse.Namespace) -> ExitCode:
         if asked is None:
             answer = headline(of_machine)
             known = as_json(comparisons) | {"answer": answer}
-            text = report(comparisons, stdio.terminal_columns(sys.stdout), notes)
-            text += [stdio.fitted(answer, 4)] * bool(answer)
+            text = [stdio.verdict(answer)] * bool(answer)
+            text += report(comparisons, stdio.terminal_columns(sys.stdout), notes)
         else:
             known, text = answered(of_machine, comparisons, asked, notes)
         values.append(known | ({"notes": left_out} if left_out else {}))

@@ -55,6 +55,6 @@ def _require(options: Mapping[str, Any], fits: Callable[[str, Any], bool], why: 
     """Raise UsageError for an option that was given and does not fit."""
     for option in options["parser"]._actions:
         given = options.get(option.dest, option.default)
-        changed = option.option_strings and option.dest != "json" and str(given) != str(option.default)
+        changed = option.option_strings and option.dest not in ("json", "verbose") and str(given) != str(option.default)
         if changed and not fits(option.dest, given):
             raise UsageError(f"{why}; leave out {option.option_strings[0]}.")

@@ -204,6 +204,7 @@ def add_race(parser: ArgumentParser) -> None:
     add("--ablate", action="store_true", help="leave out each method of the last config in turn; add each alone")
     lengths = "lengths of the configs' schedules, as multiples of their own, such as 0.5 1; the first is the baseline"
     add("--ratios", nargs="+", type=above_zero, default=[], metavar="RATIO", help=lengths)
+    add("--verbose", action="store_true", help="also print what explains the answer: parts, clocks, energy, tuning")
     add("--dry-run", action="store_true", help="print the plan of --ratios and an estimate of its time; run nothing")
     _add_path(parser, "--answers", "answers for the system description of the package")
     _add_reading(parser)
@@ -286,6 +287,7 @@ def add_score(parser: ArgumentParser) -> None:
     )
     add("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs, package or round")
     add("--ruleset", type=ruleset, help=RULESET_HELP)
+    add("--verbose", action="store_true", help="also print all that is known of each set")
     _add_price(parser, f"also show the cost: {PRICE_HELP}")
     fixed = "test that the mean of runs of one fixed length reaches QUALITY; exit code 1 unless every set's does"
     add("--target-test", type=float, metavar="QUALITY", help=fixed)
@@ -337,6 +339,7 @@ def add_compare(parser: ArgumentParser) -> None:
     add = parser.add_argument
     both = "two result sets; a race and two of its sides by label, folder or letter; or sweeps and sets, for curves"
     add("paths", nargs="+", type=resolved, metavar="PATH", help=both)
+    add("--verbose", action="store_true", help="also print portable score, energy, qualities and disturbed runs")
     paired = "pair result_N with result_N of interleaved runs (default: for two sides of one race)"
     add("--paired", action=BooleanOptionalAction, help=paired)
     kinds = "compare despite differences of this kind: hardware, data, target"

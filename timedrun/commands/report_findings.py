@@ -12,6 +12,7 @@ from judging.pages.plot import labelled_sets
 from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.report_page import Findings, image
 from judging.scoring import score as scores
+from mlevents.terminal_escape import printable
 from timedrun.racing import race_file
 from timedrun.racing.report import Report
 from timedrun.racing.search import Search
@@ -26,7 +27,7 @@ def of_race(race: race_file.Race, path: Path, figures: dict[str, str]) -> Findin
         if not (shown := tuned.given_and_chosen):
             raise UsageError(f"no run of {path} has finished; nothing was written.")
         caption, table = tuned.captioned()
-        return Findings(tuned.found, caption, table, tuned.details(path), shown, tuned.failed)
+        return Findings(tuned.answers, caption, table, tuned.details(path), shown, tuned.failed)
     report = SweepReport(race, path) if race.budgets else Report(race, path)
     logs = [run.path for runs in report.sets.values() for run in runs]
     if not logs:
@@ -38,7 +39,8 @@ def of_race(race: race_file.Race, path: Path, figures: dict[str, str]) -> Findin
             figures["Quality against time, and gains over the baseline"] = image(Path(folder) / "figure.svg")
     sets = {race.sides[side]: runs for side, runs in report.sets.items() if runs}
     caption, table = report.captioned()
-    return Findings(report.verdicts, caption, table, report.details(path), sets, report.failed, report.confidence)
+    details = [*(printable(f"verdict     {answer}") for answer in report.answers), *report.details(path)]
+    return Findings(report.verdicts, caption, table, details, sets, report.failed, report.confidence)
 
 
 def of_sets(path: Path) -> Findings:

@@ -10,9 +10,6 @@ from judging.ground.result_files import compressed, existing, require_log, requi
 from judging.pages import score_table
 from judging.scoring import score as scores
 
-MAX_DETAILED = 12
-"""Largest number of sets that are printed with all details; more are printed as a table only."""
-
 
 def score(arguments: argparse.Namespace) -> ExitCode:
     """Print the score of every set; exit code 1 if a set has none, or, with --target-test, fails the test."""
@@ -41,7 +38,7 @@ def score(arguments: argparse.Namespace) -> ExitCode:
         print(score_table.as_json(results), end="")
     else:
         width = stdio.terminal_columns(sys.stdout)
-        stdio.show(score_table.table(results, detailed=len(results) <= MAX_DETAILED, width=width).removesuffix("\n"))
+        stdio.show(score_table.table(results, detailed=arguments.verbose, width=width).removesuffix("\n"))
     if arguments.target_test is not None:
         passed = all(score.target_test is not None and score.target_test.passed for score in results)
     else:

@@ -11,6 +11,7 @@ from judging.ground import stdio
 from judging.ground.errors import ExitCode
 from judging.ground.race_labels import RACE_FILE
 from mlevents.mlcommons import checker_version
+from mlevents.terminal_escape import printable
 from timedrun.racing import race_file
 from timedrun.racing.decision import EXIT_CODES
 from timedrun.racing.race_file import Race, Start, Turn
@@ -26,13 +27,14 @@ class Conduct:
     """Carry out a race, whatever its sides are.
 
     start: runs a turn. package: makes the package of a whole race. tuning: the report of a tuning, whose search plans
-    its runs. as_json: print race.json.
+    its runs. as_json: print race.json. verbose: print what explains the answer, too.
     """
 
     start: Start
     package: Packager
     tuning: TuningReport | None = None
     as_json: bool = False
+    verbose: bool = False
 
     def run(self, race: Race, folder: Path) -> ExitCode:
         """Run what is planned in `folder`, and report on it. On a signal the current run ends, and the report is made
@@ -49,14 +51,15 @@ class Conduct:
             no_package = "the race was interrupted" if interrupted else missing.get("package", "")
             report = self.tuning or (SweepReport(race, folder) if race.budgets else Report(race, folder))
             if not self.as_json:  # the checks, the package and the figure take seconds
-                stdio.show("\n".join(["", *report.table(stdio.terminal_columns(sys.stdout))]))
+                answers = [stdio.verdict(printable(answer)) for answer in report.answers]
+                stdio.show("\n".join(["", *answers, "", *report.table(stdio.terminal_columns(sys.stdout))]))
             stdio.stage(f"timedrun {race.verb}: checks, package and figure")
             report.make(self.package, no_package, no_figure=missing.get("figure", ""))
         if self.as_json:
             stdio.stage("")
             print((folder / RACE_FILE).read_text(), end="")
         else:
-            stdio.show("\n".join(stdio.fitted(line, 12) for line in report.details(Path.cwd())))
+            stdio.show("\n".join(stdio.fitted(line, 12) for line in report.details(Path.cwd(), verbose=self.verbose)))
         if interrupted or any(turn.status in ("planned", "interrupted") for turn in race.turns):
             stdio.message(f"timedrun {race.verb}: some runs are missing; continue with `{again}`")
         elif not self.as_json and any(turn.status == "finished" for turn in race.turns):

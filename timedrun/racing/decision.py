@@ -22,14 +22,16 @@ def time_words(ratio: Ratio) -> str:
     words = f"{ratio.fast} is {ratio.text()} as fast as {ratio.slow}"
     if ratio.misses:
         return f"{words}{ratio.where_reached}, {ratio.misses}: {ratio.verdict}; {ratio.by_expected}"
-    shown = ratio.verdict in ("faster", "slower") and ratio.p_sign is not None
-    sign = f" (sign test p = {ratio.p_sign:.2g})" if shown else ""
-    words, spread = f"{words}, {ratio.verdict}{sign}", spread_of(ratio)
+    words, spread = f"{words}: {ratio.verdict}", spread_of(ratio)
+    if ratio.bounds is not None:
+        shown = ratio.verdict in ("faster", "slower") and ratio.p_sign is not None
+        sign = f", sign test p = {ratio.p_sign:.2g}" if shown else ""
+        words += f" ({ratio.runs_slow} pairs{sign})"
     if ratio.verdict != "no difference shown" or not spread:
         return words
     pairs = pairs_needed(ratio.value, spread)
     number = f"about {pairs:,}" if pairs else f"more than {MOST_RUNS:,}"
-    return f"{words}: {number} pairs would show this one"
+    return f"{words}; {number} pairs would show this one"
 
 
 def control_words(ratio: Ratio, pairs: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from judging.checking.check_report import CheckResult, group_lines
 from judging.checking.verdicts import check_paths
@@ -46,6 +46,11 @@ EQUAL = 0.8
 """Shares of the longest time of tuning from here on count as equal."""
 SHORT, RESOLUTION = 0.1, 0.004
 """Seconds of a run below which the clock counts, and its resolution: lines are read by a thread of a busy process."""
+EXPLAINS: Final = (
+    *(f"{name:<12}" for name in ("disturbed", "clocks", "energy", "portable", "predicted", "parts")),
+    *("undisturbed ", "start-up is "),
+)
+"""Beginnings of the lines that explain an answer."""
 FEW, FAR = 4, 2.0
 """Runs of which the first one is compared with the others, and the factor beyond them that is named."""
 Sets = dict[str, list[RunSummary]]
@@ -322,11 +327,15 @@ class Report:
         runs = any(turn.status in ("failed", "left out") for turn in self.race.turns)
         return runs or self.package_failed or any(result.failed for result in self.checked) or bool(self.problems)
 
+    @property
+    def answers(self) -> list[str]:
+        """The verdict on the time and the quality of each comparison, of an ablation on all methods, as a sentence."""
+        known = [*self.ratios.items()][: 1 if self.race.ablation else None]
+        return [f"{time_words(ratio)}; {self.quality(comparison).finding}." for comparison, ratio in known]
+
     def table(self, width: int | None) -> list[str]:
-        """Return caption and table as lines; where `width` is too small, without its last columns."""
+        """Return caption and table as lines, folded at `width`."""
         caption, table = self.captioned()
-        if width and table.width > width:
-            table = Table(table.header[:5], [row[:5] for row in table.rows])
         return [stdio.fitted(caption, 0), *table.lines(width)]
 
     @property
@@ -354,7 +363,7 @@ class Report:
             caption += f" Speed-up: of {self.race.sides[last]} over the one of the row, from pairs of runs."
         if len(self.race.comparisons) > 1:
             caption += f" The {len(self.race.comparisons)} intervals hold all at once with 95 % (Bonferroni)."
-        verdict = "method makes it" if self.race.ablation else f"{self.race.sides[last]} is" if last else "verdict"
+        verdict = "method makes it" if self.race.ablation else "verdict"
         header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
         header += ["by medians", *["per sample, predicted"] * bool(self.predicted)]
         cells = [self.row(*row) for row in [*rows, *((label, side, None) for side, label in rest.items())]]
@@ -428,8 +437,20 @@ class Report:
         predicted = self.predicted.get(comparison)
         return f"{parts.per_sample:.2f}x" if parts else "-", f"{predicted:.2f}x" if predicted else "-"
 
-    def details(self, shown: Path) -> list[str]:
-        """Return the lines below the table; paths are relative to `shown`."""
+    def details(self, shown: Path, *, verbose: bool = True) -> list[str]:
+        """Return the lines below the table; paths are relative to `shown`. verbose: with those that explain the answer
+        and change nothing in it."""
+        lines = self.explained(shown)
+        if verbose:
+            return lines
+        runs = sum(self.sets.values(), [])
+        rest = [f"; without them {ratio.without_disturbed}" for ratio in self.ratios.values() if ratio.undisturbed]
+        busy = sum(bool(run.disturbances) for run in runs)
+        first = f"disturbed   {busy} of {len(runs)} runs{rest[0] if len(rest) == 1 else ''} (--verbose)"
+        return [*[first] * bool(busy), *(line for line in lines if not line.startswith(EXPLAINS))]
+
+    def explained(self, shown: Path) -> list[str]:
+        """Return all lines below the table."""
         lines = [NOTICE, *(printable(f"{name:<11} {command}") for name, command in self.race.commands.items())]
         for side, label in self.race.sides.items():
             of_side = [turn for turn in self.race.turns if turn.side == side and turn.status != "not needed"]
@@ -497,9 +518,6 @@ class Report:
             errors = [finding for finding in result.findings if finding.level == "error" and finding.rule not in told]
             failed += [replace(result, findings=errors)] if errors else []
         lines += (f"    {line}" for line in group_lines(failed, shown, "rule"))
-        for comparison, ratio in self.ratios.items():
-            if not self.race.ablation:
-                lines.append(printable(f"verdict     {time_words(ratio)}; {self.quality(comparison).finding}"))
         if self.control:
             lines.append(printable(f"control     {control_words(self.control, self.race.runs)}"))
         if self.race.keep_if:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Final
 
 from judging.checking.check_report import CheckResult, verdict
-from judging.ground import stdio
 from judging.pages.answer_table import headline
 from judging.pages.plot_tradeoff import plot_tradeoff
 from judging.pages.table import Table
@@ -47,8 +46,11 @@ class SweepReport(Report):
 
     def table(self, width: int | None) -> list[str]:
         """Return curves and verdicts as lines."""
-        answer = [stdio.fitted(self.answer, 4)] * bool(self.answer)
-        return [*report(self.found, width), *answer] if self.found else self.verdicts
+        return report(self.found, width) if self.found else self.verdicts
+
+    @property
+    def answers(self) -> list[str]:
+        return [self.answer] * bool(self.answer)
 
     @property
     def verdicts(self) -> list[str]:

@@ -102,11 +102,8 @@ class TuningReport(Report):
             points.append({"minutes": minutes, "seconds": seconds, "ratios": ratios})
         return points
 
-    def table(self, width: int | None) -> list[str]:
-        return [*super().table(width), *self.found]
-
     @property
-    def found(self) -> list[str]:
+    def answers(self) -> list[str]:
         """Sentences on the setting that was chosen for each side."""
         sentences = []
         for base, label in self.tuning.labels.items():
@@ -141,7 +138,7 @@ class TuningReport(Report):
     def failed(self) -> bool:
         return bool(self.problems)
 
-    def details(self, shown: Path) -> list[str]:
+    def details(self, shown: Path, *, verbose: bool = True) -> list[str]:
         lines = [NOTICE, *(f"problem     {printable(problem)}" for problem in self.problems)]
         lines += [printable(f"tuned       {words}") for words in dict.fromkeys(self.words.values())]
         return [*lines, f"logs        {self.folder}/<folder>/result_N.txt; all numbers are in race.json"]

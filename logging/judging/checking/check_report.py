@@ -114,17 +114,11 @@ def wrapped(text: str, first: str, further: str, max_lines: int | None = None) -
 
 
 def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, quiet: bool = False) -> list[str]:
-    """Format many results: errors and warnings in groups that say the same but for numbers and names, then the totals.
+    """Format many results: errors and warnings in groups that say the same but for numbers and names, then errors by
+    rule and submitter.
 
-    root: paths are shown relative to it. quiet: the totals only."""
+    root: paths are shown relative to it. quiet: without the groups."""
     lines = [] if quiet else list(group_lines(results, root, by))
-    for kind in ("log", "set", "package"):
-        some = [result for result in results if result.kind == kind]
-        if some:
-            failed = sum(result.strict == "fail" or result.own_round == "fail" for result in some)
-            dropped = sum(result.dropped for result in some)
-            more = f" ({dropped} of them dropped in their sets)" if dropped else ""
-            lines.append(f"{kind}s: {len(some) - failed:,} pass, {failed:,} fail{more}")
     errors = [(result, finding) for result in results for finding in result.findings if finding.level == "error"]
     errors = [(result, finding) for result, finding in errors if finding.rule != "log-fails"]
     for name, counted in (
@@ -135,6 +129,26 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
         if shown:
             lines += wrapped(f"errors by {name}: {shown}", "", "    ")
     return lines
+
+
+def verdict_of(results: Sequence[CheckResult]) -> str:
+    """Return how many logs, sets and packages pass the strict checks, the rule that fails most, and what MLCommons'
+    checkers say."""
+    counts = []
+    for kind in ("log", "set", "package"):
+        some = [result for result in results if result.kind == kind]
+        failed = sum(result.strict == "fail" or result.own_round == "fail" for result in some)
+        dropped = sum(result.dropped for result in some)
+        more = f" ({dropped} of them dropped in their sets)" if dropped else ""
+        ends = f"{'s' * (len(some) != 1)} {'fail' if failed else 'pass'}{'es' * (len(some) == 1 and not failed)}"
+        counts += [f"{f'{failed:,} of ' if failed else ''}{len(some):,} {kind}{ends}{more}"] * bool(some)
+    errors = Counter(found.rule for of in results for found in of.findings if found.level == "error")
+    del errors["log-fails"]
+    most = f", most often by [{errors.most_common(1)[0][0]}]" if errors else ""
+    asked = [result for result in results if result.kind != "set" and result.ruleset != BEYOND_MLPERF]
+    said = Counter(result.official for result in asked)
+    official = ", ".join(f"{status} {count:,}" for status, count in said.items()) or "not applicable"
+    return f"strict: {', '.join(counts)}{most}; official: {official}."
 
 
 def apart(results: Sequence[CheckResult]) -> tuple[list[CheckResult], list[str]]:

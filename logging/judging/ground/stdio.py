@@ -19,10 +19,10 @@ REMOVE_LINE: Final = "\r\x1b[K"  # removes the line of the cursor from a termina
 COLOURS: Final = {"green": 32, "red": 31, "yellow": 33}
 VERDICTS: Final = re.compile(
     r"(?<![\w/.'-])(?:"
-    r"(?P<red>FAIL|(?<!\b0 )fails?\b|(?<!\bno )errors?\b|NOT MET|not reproduced|Not reproduced|no score|"
+    r"(?P<red>FAIL|false(?=: )|(?<!\b0 )fails?\b|(?<!\bno )errors?\b|NOT MET|not reproduced|Not reproduced|no score|"
     r"timedrun \w+(?=: )|run aborted)|"
-    r"(?P<yellow>warnings?\b|target not reached|budget spent|not run|not checked|disturbed)|"
-    r"(?P<green>(?<!\b0 )pass(?:es)?\b|target reached|[Rr]eproduced\b|(?<=: )met\b))(?![\w/.'-])"
+    r"(?P<yellow>warnings?\b|target not reached|budget spent|not run|not shown|not checked|disturbed)|"
+    r"(?P<green>PASS|true(?=: )|(?<!\b0 )pass(?:es)?\b|target reached|[Rr]eproduced\b|(?<=: )met\b))(?![\w/.'-])"
 )
 """Words of a verdict, by their colour; those in a path or a name do not count."""
 
@@ -68,6 +68,11 @@ def fitted(text: str, indent: int, stream: TextIO | None = None) -> str:
     if columns is None:
         return text
     return textwrap.fill(text, columns, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)
+
+
+def verdict(text: str) -> str:
+    """Return the first line of a report, the answer, after the word that marks it."""
+    return fitted(f"verdict     {text}", 12)
 
 
 def coloured(text: str, stream: TextIO) -> str:

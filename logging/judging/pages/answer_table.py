@@ -134,6 +134,7 @@ def answered(
     kind = "best there" if isinstance(asked, Budget) else "first there"
     caption = f"Interpolated between measured lengths, seed by seed (unverified); *: {kind}."
     lines = [
+        stdio.verdict(sentence(answers, asked, winner)),
         stdio.fitted(caption, 0),
         *table(answers, asked, winner).lines(stdio.terminal_columns(sys.stdout)),
         *(stdio.fitted(printable(f"{answer.label}: {answer.why}"), 4) for answer in answers if answer.why),
@@ -141,7 +142,6 @@ def answered(
         *grouped("warning:", {curve.label: curve.warnings for curve in comparisons[1:]}),
         *notes,
         NOTICE,
-        stdio.fitted(sentence(answers, asked, winner), 4),
     ]
     return {"verified": False, "notice": NOTICE, **as_json(answers, asked, winner)}, lines
 

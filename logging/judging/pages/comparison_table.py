@@ -15,12 +15,19 @@ from mlevents.terminal_escape import printable
 
 
 def report(
-    ratio: Ratio, width: int | None, costs: Sequence[Cost] = (), energy: str = "", joules: Sequence[float] | None = None
+    ratio: Ratio,
+    width: int | None,
+    costs: Sequence[Cost] = (),
+    energy: str = "",
+    joules: Sequence[float] | None = None,
+    *,
+    verbose: bool = True,
 ) -> list[str]:
-    """Return the comparison as lines; those of its table are within `width` columns. `joules` are the mean energies of
-    the sets, `energy` what they are of, or why there are none."""
-    lines = [ratio.sentence]
-    if ratio.portable:
+    """Return the comparison as lines, the verdict first; those of its table are within `width` columns. `joules` are
+    the mean energies of the sets, `energy` what they are of, or why there are none. verbose: with portable score,
+    energy, final qualities and the disturbed runs by name."""
+    lines = list[str]()
+    if ratio.portable and verbose:
         lines.append(f"Portable score: {ratio.portable_text} (unverified).")
     if ratio.budget_caveat:
         lines.append(f"Caveat: {ratio.budget_caveat}.")
@@ -30,22 +37,24 @@ def report(
         lines.append(f"Cost of the {name} set's geometric mean time: {of_set}.")
     if len(costs) == 2 and costs[0].usd and costs[1].usd:
         lines.append(f"The first costs {costs[0].usd / costs[1].usd:.3g}x as much as the second (unverified).")
-    if joules:
+    if joules and verbose:
         first, second = map(energy_text, joules)
         times = f", {joules[0] / joules[1]:.3g}x" if joules[1] else ""
         lines.append(f"Energy of {energy}: {first} and {second} (means){times} (unverified).")
-    elif energy:
+    elif energy and verbose:
         lines.append(f"Energy: not measured: {energy}.")
-    if ratio.quality_slow is not None and ratio.quality_fast is not None:
+    if ratio.quality_slow is not None and ratio.quality_fast is not None and verbose:
         wanted = f", target {ratio.target:g}" if ratio.target is not None else ""
         lines.append(f"Final quality {ratio.quality_slow:.5f} and {ratio.quality_fast:.5f} (geometric means{wanted}).")
     if ratio.disturbances:
-        lines += [f"disturbed: {disturbance}" for disturbance in ratio.disturbances[:MOST_NAMED]]
-        if len(ratio.disturbances) > MOST_NAMED:
-            lines.append(f"disturbed: {len(ratio.disturbances) - MOST_NAMED} more runs, named by --json")
-        lines.append(f"Without the disturbed runs: {ratio.without_disturbed}.")
+        named = ratio.disturbances[: MOST_NAMED * verbose]
+        lines += [f"disturbed: {disturbance}" for disturbance in named]
+        if rest := len(ratio.disturbances) - len(named):
+            lines.append(f"disturbed: {rest} {'more ' * verbose}runs; without all of them {ratio.without_disturbed}")
+        else:
+            lines.append(f"Without the disturbed runs: {ratio.without_disturbed}.")
     lines += [f"note: {note}" for note in ratio.notes]
-    return [stdio.fitted(printable(line), 4) for line in [*lines, NOTICE]]
+    return [stdio.verdict(printable(ratio.sentence)), *(stdio.fitted(printable(line), 4) for line in [*lines, NOTICE])]
 
 
 def decomposed(ratio: Ratio, parts: Decomposition, width: int | None) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
+from judging.ground import stdio
 from judging.ground.result_files import json_text
 from judging.pages.table import Table, number
 from judging.scoring.power import KINDS
@@ -37,10 +38,10 @@ def as_json(scores: Sequence[Score]) -> str:
 
 
 def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None = None) -> str:
-    """Format scores as a plain text table, followed by the reasons for missing scores and MLCommons' notice.
-    `detailed`: print `details` of each score below the table. `width`: columns of the terminal; a table that does
-    not fit has fewer and shorter ones. Default: any width."""
-    lines = rows(scores, width).lines(width)
+    """Format scores as text: the verdict, a table, the reasons for missing scores and MLCommons' notice.
+    `detailed`: print `details` of each score below the table. `width`: columns of the terminal, at which the table is
+    folded. Default: any width."""
+    lines = [stdio.verdict(verdict(scores)), "", *rows(scores, width).lines(width)]
     if detailed:
         for score in scores:
             lines.append("")
@@ -50,6 +51,10 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
     else:
         lines += [f"{_name(score)}: no score: {printable(score.reason)}." for score in scores if score.reason]
         lines += [f"{_name(score)}: cost {printable(str(score.cost))}." for score in scores if score.cost]
+        lines += [f"{_name(score)}: {tested(score.target_test)}." for score in scores if score.target_test is not None]
+        untested = {_name(score): score.untestable for score in scores if score.untestable is not None}
+        lines += [f"{name}: no test: {printable(reason)}." for name, reason in untested.items()]
+        lines += [f"{_name(score)}: {printable(note)}" for score in scores for note in score.notes]
         lines += [
             f"{_name(score)}: faster than the reference; MLCommons' package checker scales it to"
             f" {score.score_minutes * factor:.3f} min (x {factor:.6f}), here it has no scaling.json."
@@ -61,8 +66,19 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
     return "\n".join([*lines, NOTICE, ""])
 
 
+def verdict(scores: Sequence[Score]) -> str:
+    """Return the score of one set, or how many sets have one, as a sentence."""
+    if len(scores) != 1:
+        return f"{sum(score.score_minutes is not None for score in scores)} of {len(scores)} sets have a score."
+    (score,) = scores
+    interval, reached = _row(score)[-1], sum(time is not None for time in score.runs)
+    within = f", mean within {interval} (95 %)" if interval else ""
+    why = f": {printable(score.reason)}" if score.reason else ""
+    return f"{_name(score)}: {label(score)}{within}; {reached} of {len(score.runs)} runs reach the target{why}."
+
+
 def rows(scores: Sequence[Score], width: int | None = None) -> Table:
-    """Return the table of scores, with fewer and shorter columns if it does not fit `width`."""
+    """Return the table of scores, with a shorter column of scores if it does not fit `width`."""
     identity = ("submitter", "system", "benchmark", "label")
     names = {field: distinct([getattr(score, field) for score in scores]) for field in identity}
     if len({*names["submitter"]}) < 2:
@@ -72,9 +88,9 @@ def rows(scores: Sequence[Score], width: int | None = None) -> Table:
     header = [*names, "runs", "score", "95 % of the mean"]
     cells = [[*name, *_row(score)] for *name, score in zip(*names.values(), scores, strict=True)]
     if width is not None and Table(header, cells).width > width:
-        header[-2:] = [f"score, {UNVERIFIED}"]
+        header[-2] = f"score, {UNVERIFIED}"
         short = [label(score).replace(f"{UNVERIFIED}, ", "").replace(f" ({UNVERIFIED})", "") for score in scores]
-        cells = [[*row[:-2], cell] for row, cell in zip(cells, short, strict=True)]
+        cells = [[*row[:-2], cell, row[-1]] for row, cell in zip(cells, short, strict=True)]
     return Table(header, cells)
 
 

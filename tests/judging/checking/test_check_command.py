@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from judging.checking.check_report import COLUMNS, MOST_WARNINGS, CheckResult, Kind, result_lines, summary_lines
+from judging.checking.check_report import (
+    COLUMNS,
+    MOST_WARNINGS,
+    CheckResult,
+    Kind,
+    result_lines,
+    summary_lines,
+    verdict_of,
+)
 from judging.checking.verdicts import check_package
 from mlevents import mlcommons
 from mlevents.event import Finding, Level
@@ -180,16 +188,17 @@ def test_a_finding_of_three_logs_is_said_once_and_of_two_in_each(results, printe
 def test_a_file_that_is_no_log_is_not_given_to_mlcommons_checker(tmp_path, printed):
     (tmp_path / "answers.json").write_text('{"answer": 1}')
     lines = printed("check", "--official", tmp_path / "answers.json", code=1).splitlines()
-    assert "official not run" in lines[0] and len([line for line in lines if "error" in line]) == 1
+    assert lines[0].endswith("official: not run 1.") and lines[-1] == "FAIL"
+    assert len([line for line in lines if "error" in line]) == 1
 
 
 def test_several_sets_are_summarized(results, write_set, printed):
     short = write_set(results.parent / "short", (10.0, 10.0))
     lines = printed("check", "--no-official", results, short, code=1).splitlines()
-    assert lines[-4:-2] == ["logs: 7 pass, 0 fail", "sets: 1 pass, 1 fail"]
+    assert lines[0].startswith("verdict     strict: 7 logs pass, 1 of 2 sets fail, most often by [")
     assert "    in short" in lines and not any("result_0.txt: strict" in line for line in lines)
     summary = printed("check", "--no-official", "--quiet", results)
-    assert summary.splitlines() == ["logs: 5 pass, 0 fail", "sets: 1 pass, 0 fail"]
+    assert summary.splitlines() == ["verdict     strict: 5 logs pass, 1 set passes; official: not run 5.", "PASS"]
 
 
 def test_a_path_without_logs_does_not_keep_the_others_from_being_checked(results, tmp_path, told, refused):
@@ -276,13 +285,12 @@ def test_the_submitter_is_the_folder_above_the_last_results(path, name):
 
 @pytest.mark.parametrize("by", ["rule", "submitter"])
 def test_groups_may_be_by_submitter_and_totals_are_last_and_alone_if_asked(by):
-    totals = [
-        *("logs: 0 pass, 3 fail (1 of them dropped in their sets)", "sets: 0 pass, 1 fail"),
-        *("packages: 1 pass, 0 fail", "errors by rule: seed 3", "errors by submitter: A 2, B 1"),
-    ]
+    counts = "3 of 3 logs fail (1 of them dropped in their sets), 1 of 1 set fail, 1 package passes"
+    assert verdict_of(RESULTS).startswith(f"strict: {counts}, most often by [seed]; official: ")
+    totals = ["errors by rule: seed 3", "errors by submitter: A 2, B 1"]
     assert summary_lines(RESULTS, ROOT, by, quiet=True) == totals
     lines = summary_lines(RESULTS, ROOT, by)
-    assert lines[-5:] == totals
+    assert lines[-2:] == totals
     if by == "submitter":
         assert [line for line in lines if line in ("A", "B")] == ["A", "B"]
         assert "  error [seed]: 2 logs" in lines and "  error [seed]: 1 log" in lines

@@ -100,7 +100,7 @@ def test_the_ratio_is_given_with_and_without_disturbed_runs(tmp_path, write_run,
     assert values["low"] < 3.0
     assert (quiet["runs_slow"], quiet["runs_fast"]) == ((3, 3) if paired else (4, 4))
     lines = printed(*words).splitlines()
-    said = next(line for line in lines if line.startswith("Without the disturbed runs"))
+    said = next(line for line in lines if line.startswith("disturbed: 2 runs; without all of them"))
     assert "x [" in said and ", faster (" in said and ("3 interleaved pairs" if paired else "4 and 4 runs") in said
 
 

@@ -154,4 +154,4 @@ def test_compare_states_the_energy_of_both_sets(tmp_path, make_set, told, printe
         for log in folder.glob("result_*.txt"):
             log_loads(log, {"cpu_joules": joules_each})
     assert told("compare", *sets)["energy"] == {"of": "processors", "joules": [90, 30]}
-    assert "Energy of processors: 90 J and 30 J (means), 3x (unverified)." in printed("compare", *sets)
+    assert "Energy of processors: 90 J and 30 J (means), 3x (unverified)." in printed("compare", "--verbose", *sets)

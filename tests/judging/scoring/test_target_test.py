@@ -114,7 +114,7 @@ def test_the_command_prints_the_test_of_runs_at_the_target_and_exits_by_it(tmp_p
     assert result["target_test"]["runs_needed"] is None and result["steps_runs"] == [20_018] * 7
     write_run(tmp_path / "stopped", 0)
     shown = printed("score", tmp_path / "stopped", "--target-test", "0.7595", code=1)
-    assert "  test     none: result_0.txt was evaluated several times" in shown
+    assert "no test: result_0.txt was evaluated several times" in shown
 
 
 @given(st.integers(1, 40), st.data())

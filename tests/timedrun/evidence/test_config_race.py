@@ -69,7 +69,7 @@ def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(tmp_path
     written = json.loads((tmp_path / "race" / "race.json").read_text())
     assert len(written["runs_seconds"]["synthetic_smoke"]) == 1
     assert written["race"]["options"]["data_folder"] is None  # the variable's value is not for publication
-    assert main(["race", "--resume", str(tmp_path / "race")]) == 0
+    assert main(["race", "--resume", str(tmp_path / "race"), "--verbose"]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"synthetic_smoke +2 of 2", printed)
     assert re.search(r"clocks +synthetic_smoke: \S+ s of training alone \(the speedrun's clock\), \d+ steps", printed)

@@ -27,7 +27,7 @@ def made(race: Race, folder: Path) -> tuple[Report, str]:
     report = Report(race, folder)
     with patch.object(report, "check", return_value=[]):
         report.make(package_race, "few runs", "no matplotlib")
-    return report, "\n".join([*report.table(None), *report.details(folder)])
+    return report, "\n".join([*report.answers, *report.table(None), *report.details(folder)])
 
 
 def test_the_table_leads_with_the_paired_ratio_and_its_verdict(race, tmp_path):

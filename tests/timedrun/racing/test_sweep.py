@@ -89,7 +89,7 @@ def test_the_report_has_curves_verdicts_and_warnings(sweep, tmp_path):
     report = SweepReport(race, tmp_path)
     with patch.object(report, "check", return_value=[]):
         report.make(package_race, "for a sweep", "no matplotlib")
-    text = "\n".join(report.table(120))
+    text = "\n".join([*report.table(120), *report.answers])
     assert "pays: better at each budget" in text and " * " in text and not report.failed
     assert "to 0.695: pays 27.2 s" in text and "; 1.4x [1.2, 1.6] sooner" in text.splitlines()[-1]
     written = json.loads((tmp_path / "race.json").read_text())["tradeoff"]

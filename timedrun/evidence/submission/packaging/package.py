@@ -316,6 +316,6 @@ def _notes(result: ResultFolder, source: Path) -> list[str]:
     if needed := open_keys(result.description)[0]:
         notes.append(
             f"{result.system}: a submission also needs answers for {', '.join(needed)}: fill in the file of `timedrun "
-            "system --out FILE` and pass it with --answers FILE."
+            "doctor --system --answers FILE` and pass it with --answers FILE."
         )
     return notes

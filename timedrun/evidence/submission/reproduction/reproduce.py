@@ -99,7 +99,7 @@ class Reproduction:
             lines += [f"    and {len(mine) - MAX_LISTED} more (listed by --json)"] * (len(mine) > MAX_LISTED)
         if any(figure.demonstration for figure in self.figures):
             lines.append(DEMONSTRATION)
-        return "\n".join([*lines, self.conclusion, *self.not_here, NOTICE])
+        return "\n".join([*lines, *self.not_here, NOTICE, self.conclusion])
 
     @property
     def not_here(self) -> list[str]:
@@ -121,10 +121,11 @@ class Reproduction:
         differ = f" {count} file{'s' * (count > 1)} differ{'s' * (count == 1)} from the package's manifest."
         changed = differ if count else ""
         if not claimed and self.not_here:
-            return f"Nothing compared: no claim is about the logs here.{changed}"
+            return f"not shown: no claim is about the logs here.{changed}"
         if not claimed:
-            return f"No claims were made; these values are recomputed from the logs.{changed}"
-        verdict = "Reproduced" if self.reproduced else "Not reproduced"
+            return f"not shown: no claims were made; these values are recomputed from the logs.{changed}"
+        wrong = self.files or any(figure.verdict == "differs" for figure in claimed)
+        verdict = "true" if self.reproduced else "false" if wrong else "not shown"
         present = " present" if self.not_here else ""
         return f"{verdict}: {fine} of {len(claimed)} claimed values{present} agree with the logs.{changed}"
 

@@ -75,7 +75,8 @@ class SetVerdict:
             counted = f" ({len(done)} of {len(self.runs)} runs repeated)" if done else ""
             data = " The data differ, so samples to target need not agree."
             data = data if self.differs["origin"].get("data") else ""
-            return f"Quality: not reproduced: {'; '.join(self.failures)}{counted}.{data}"
+            said = "not reproduced" if done else "not run"
+            return f"Quality: {said}: {'; '.join(self.failures)}{counted}.{data}"
         again = sum(run.original.reached for run in done)
         which = "" if again == len(done) else ", the same ones as originally"
         details = {"equal": f"{unit} to target equal", "within the spread": f"{unit} to target within the set's spread"}

@@ -114,7 +114,7 @@ def test_a_run_that_is_not_reproduced_is_named_with_its_reason(make_runs):
     assert verdict.courses_equal == 2 and verdict.time is not None and not verdict.reproduced
     assert "run 2 could not be repeated: the run ended with exit code 1" in verdict.sentence
     assert "(2 of 3 runs repeated)" in verdict.sentence
-    assert judged(old, [None] * 3).sentence.startswith("Quality: not reproduced: run 0 could not be repeated")
+    assert judged(old, [None] * 3).sentence.startswith("Quality: not run: run 0 could not be repeated")
 
 
 @pytest.mark.parametrize(

@@ -146,12 +146,12 @@ def test_every_claim_and_unclaimed_score_has_a_figure(round_folder):
     assert not reproduction.reproduced
     for words in ("12.000 min (unverified)", "4.000x (unverified)", "[1] here", "a word", NOTICE):
         assert words in reproduction.text
-    assert "Not reproduced: 2 of 3 claimed values present" in reproduction.text
+    assert "false: 2 of 3 claimed values present" in reproduction.text
     assert "Not here: 1 claim of v2.1 (gone resnet)." in reproduction.text
     assert json.loads(json.dumps(reproduction.as_dict()))["verified"] is False
     assert reproduce(round_folder, [claims[0], claims[2]]).reproduced
     nothing = reproduce(round_folder, claims[2:])
-    assert not nothing.reproduced and "Nothing compared: no claim is about the logs here." in nothing.text
+    assert not nothing.reproduced and "not shown: no claim is about the logs here." in nothing.text
 
 
 def test_ratios_of_samples_and_speed_to_another_submitter_are_compared(round_folder, write_set):
@@ -264,7 +264,7 @@ def test_a_log_that_ends_early_is_named_where_the_score_differs(round_folder):
 def test_results_without_claims_are_scored_and_a_race_once_though_its_package_holds_the_same_logs(round_folder):
     reproduction = reproduce(round_folder)
     assert [figure.verdict for figure in reproduction.figures] == ["not claimed", "not claimed"]
-    assert "No claims were made" in reproduction.text and reproduction.reproduced
+    assert "not shown: no claims were made" in reproduction.text and reproduction.reproduced
     shutil.copytree(round_folder / "Example", round_folder / "package" / "Example")
     assert len(score([round_folder])) == 4  # not a race
     (round_folder / "race.json").touch()
