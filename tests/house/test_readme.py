@@ -113,7 +113,7 @@ def test_methods_on_an_own_model_work_as_printed(page, tmp_path, monkeypatch):
 
 
 def test_a_recipe_on_an_own_model_works_as_printed(torchvision):
-    code = re.findall(r"```python\n(.*?)```", page_text("docs/own_model.md"), flags=re.DOTALL)[1]
+    code = re.findall(r"```python\n(.*?)```", page_text("docs/recipes.md"), flags=re.DOTALL)[0]
     names: dict[str, object] = {}
     exec(code.replace("3, 64, 64)", "3, 32, 32)"), names)  # a quarter of the time
     assert "ema: 2 updates of the moving average" in names["speed"].report
