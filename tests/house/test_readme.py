@@ -135,7 +135,7 @@ def test_an_own_method_works_as_printed():
 
 def test_a_choice_for_an_own_training_step_works_as_printed(monkeypatch):
     monkeypatch.setattr(own_step, "CHUNK_SECONDS", 0.001)
-    (code,) = re.findall(r"```python\n(.*?)```", page_text("docs/auto.md"), flags=re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", page_text("docs/auto_own_step.md"), flags=re.DOTALL)
     names: dict[str, object] = {}
     exec(code, names)
     assert set(names["chosen"].evidence) == {"channels last", "fused SGD"}
