@@ -29,16 +29,21 @@ def __getattr__(name: str) -> Any:
         return "unknown"
 
 
-_PARTS = {
-    "methods": "training recipes integrations",
-    "runner": "run config config_choice benchmark benchmark_modules distributed provenance storage",
-    "evidence": "analysis preflight submission",
+_ROOMS = {
+    ("timedrun", "timedrun.methods"): "training recipes integrations",
+    (
+        "timedrun",
+        "timedrun.runner",
+    ): "run config config_choice benchmark benchmark_modules distributed provenance storage",
+    ("timedrun", "timedrun.evidence"): "analysis preflight submission",
+    ("timedrun.run", "timedrun.runner.process"): "progress load_counters verdict clock_check blocks",
+    ("timedrun.distributed", "timedrun.runner.process"): "launch_env stop_signals parent_death_signal status_files"
+    " process_times",
 }
-_MOVED = {
-    **{f"timedrun.{room}": f"timedrun.{part}.{room}" for part, rooms in _PARTS.items() for room in rooms.split()},
-    **{f"timedrun.run.{room}": f"timedrun.runner.process.{room}" for room in ("progress", "load_counters", "verdict")},
-    "timedrun.distributed.process_times": "timedrun.runner.process.process_times",
+_MOVED = {f"{old}.{room}": f"{new}.{room}" for (old, new), rooms in _ROOMS.items() for room in rooms.split()} | {
     "timedrun.methods.card": "timedrun.runner.method_card",
+    "timedrun.methods.reference": "timedrun.runner.method_reference",
+    "timedrun.recipes.measured": "timedrun.evidence.analysis.measured_recipe",
     "timedrun.preflight.plan": "timedrun.runner.plan",
     "timedrun.race": "timedrun.racing",
 }

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from judging.checking.check_report import CheckResult, apart, result_lines, summary_lines, verdict_of
+from judging.checking.check_report import CheckResult, apart, result_lines, sentence, summary_lines
 from judging.checking.verdicts import check_paths
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
@@ -45,7 +45,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:
-        stdio.show(stdio.verdict(verdict_of(results)))
+        stdio.show(stdio.verdict(sentence(results)))
         many = len(results) > LISTED or sum(result.kind == "set" for result in results) > 1
         root = Path(os.path.commonpath([os.path.abspath(path) for path in arguments.paths]))
         if many or arguments.by or arguments.quiet:

@@ -22,13 +22,8 @@ def race_of_commands(arguments: Namespace) -> ExitCode:
     folder, race = known_race(arguments) if arguments.resume else new_race(request_of(arguments))
     tuning = report_of(folder, race) if race.tuning else None
     with command_runs(folder, race, new=not arguments.resume) as start:
-        conduct = Conduct(
-            start=start,
-            package=package_race,
-            tuning=tuning,
-            as_json=arguments.json,
-            verbose=getattr(arguments, "verbose", False),
-        )
+        as_json, verbose = arguments.json, arguments.verbose
+        conduct = Conduct(start=start, package=package_race, tuning=tuning, as_json=as_json, verbose=verbose)
         return run_code(race, folder, conduct.run(race, folder))
 
 

@@ -52,13 +52,9 @@ def race_of_configs(
         stdio.message(f"timedrun race: no run was made; start with `timedrun race --resume {shlex.quote(str(folder))}`")
         return ExitCode(128 + interrupted)
     tuning = report_of(folder, race, benchmark_named=named) if report_of else None
-    return Conduct(
-        start=runs.start,
-        package=package_race,
-        tuning=tuning,
-        as_json=arguments.json,
-        verbose=getattr(arguments, "verbose", False),
-    ).run(race, folder)
+    as_json, verbose = arguments.json, arguments.verbose
+    conduct = Conduct(start=runs.start, package=package_race, tuning=tuning, as_json=as_json, verbose=verbose)
+    return conduct.run(race, folder)
 
 
 def require_no_plan(configs: Sequence[str], overrides: Sequence[str]) -> None:

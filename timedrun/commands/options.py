@@ -204,7 +204,7 @@ def add_race(parser: ArgumentParser) -> None:
     add("--ablate", action="store_true", help="leave out each method of the last config in turn; add each alone")
     lengths = "lengths of the configs' schedules, as multiples of their own, such as 0.5 1; the first is the baseline"
     add("--ratios", nargs="+", type=above_zero, default=[], metavar="RATIO", help=lengths)
-    add("--verbose", action="store_true", help="also print what explains the answer: parts, clocks, energy, tuning")
+    add("--verbose", action="store_true", help="also print what explains the answer: parts, clocks, energy")
     add("--dry-run", action="store_true", help="print the plan of --ratios and an estimate of its time; run nothing")
     _add_path(parser, "--answers", "answers for the system description of the package")
     _add_reading(parser)
@@ -244,6 +244,7 @@ def _add_sides(parser: ArgumentParser) -> None:
 def _add_rounds(parser: ArgumentParser, verb: str) -> None:
     add = parser.add_argument
     add("--results", help=f"folder of the race (default: runs/<benchmark>/{verb}_N)")
+    parser.set_defaults(verbose=False)
     if verb == "race":
         add("--name", dest="race_name", help="name of the race: its folder is runs/<benchmark>/NAME")
     add("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")

@@ -62,9 +62,9 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     told = {"reproduced": reproduced, "verified": False, "notice": NOTICE, "sets": sets}
     write_json(folder / "reproduced.json", told)
     where = f"logs        {folder}/<set>/result_N.txt, files of run N in run_N/; verdicts are in reproduced.json"
-    tried = all(run.again for verdict in verdicts for run in verdict.runs)
+    contradicted = any(verdict.contradicted for verdict in verdicts)
     fine = sum(verdict.reproduced for verdict in verdicts)
-    answer = "true" if reproduced else "false" if tried else "not shown"
+    answer = "true" if reproduced else "false" if contradicted else "not shown"
     last = f"{answer}: {fine} of {len(verdicts)} sets have the quality of before in every run."
     text = "\n".join(["\n\n".join(verdict.text for verdict in verdicts), NOTICE, "", where, last])
     stdio.report(text, {"path": str(path), "results": str(folder), **told}, as_json=arguments.json)

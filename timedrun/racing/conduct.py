@@ -51,8 +51,8 @@ class Conduct:
             no_package = "the race was interrupted" if interrupted else missing.get("package", "")
             report = self.tuning or (SweepReport(race, folder) if race.budgets else Report(race, folder))
             if not self.as_json:  # the checks, the package and the figure take seconds
-                answers = [stdio.verdict(printable(answer)) for answer in report.answers]
-                stdio.show("\n".join(["", *answers, "", *report.table(stdio.terminal_columns(sys.stdout))]))
+                answers = [f"\n{stdio.verdict(printable(answer))}" for answer in report.answers]
+                stdio.show("\n".join([*answers, "", *report.table(stdio.terminal_columns(sys.stdout))]))
             stdio.stage(f"timedrun {race.verb}: checks, package and figure")
             report.make(self.package, no_package, no_figure=missing.get("figure", ""))
         if self.as_json:

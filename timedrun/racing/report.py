@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from judging.checking.check_report import CheckResult, group_lines
 from judging.checking.verdicts import check_paths
@@ -46,11 +46,6 @@ EQUAL = 0.8
 """Shares of the longest time of tuning from here on count as equal."""
 SHORT, RESOLUTION = 0.1, 0.004
 """Seconds of a run below which the clock counts, and its resolution: lines are read by a thread of a busy process."""
-EXPLAINS: Final = (
-    *(f"{name:<12}" for name in ("disturbed", "clocks", "energy", "portable", "predicted", "parts")),
-    *("undisturbed ", "start-up is "),
-)
-"""Beginnings of the lines that explain an answer."""
 FEW, FAR = 4, 2.0
 """Runs of which the first one is compared with the others, and the factor beyond them that is named."""
 Sets = dict[str, list[RunSummary]]
@@ -437,21 +432,52 @@ class Report:
         predicted = self.predicted.get(comparison)
         return f"{parts.per_sample:.2f}x" if parts else "-", f"{predicted:.2f}x" if predicted else "-"
 
-    def details(self, shown: Path, *, verbose: bool = True) -> list[str]:
-        """Return the lines below the table; paths are relative to `shown`. verbose: with those that explain the answer
-        and change nothing in it."""
-        lines = self.explained(shown)
-        if verbose:
-            return lines
+    @property
+    def disturbed(self) -> list[str]:
+        """A line with the number of runs that other load disturbed, [] if it disturbed none."""
         runs = sum(self.sets.values(), [])
-        rest = [f"; without them {ratio.without_disturbed}" for ratio in self.ratios.values() if ratio.undisturbed]
         busy = sum(bool(run.disturbances) for run in runs)
-        first = f"disturbed   {busy} of {len(runs)} runs{rest[0] if len(rest) == 1 else ''} (--verbose)"
-        return [*[first] * bool(busy), *(line for line in lines if not line.startswith(EXPLAINS))]
+        return [f"disturbed   {busy} of {len(runs)} runs (--verbose names them)"] if busy else []
 
-    def explained(self, shown: Path) -> list[str]:
-        """Return all lines below the table."""
-        lines = [NOTICE, *(printable(f"{name:<11} {command}") for name, command in self.race.commands.items())]
+    @property
+    def explanation(self) -> list[str]:
+        """Lines on what a ratio is made of, on other clocks and energy, and on each disturbed run."""
+        runs, lines = sum(self.sets.values(), []), list[str]()
+        busy = [run for run in runs if run.disturbances]
+        for run in busy[:MOST_NAMED]:
+            name = f"{run.path.parent.name}/{run.path.name}"
+            lines.append(printable(f"disturbed   {name}: {'; '.join(run.disturbances)}"))
+        if len(busy) > MOST_NAMED:
+            lines.append(f"disturbed   {len(busy) - MOST_NAMED} more runs, named in race.json")
+        for label, clock in self.clocks.items():
+            times = [60 * time for time in clock.speedrun_runs if time is not None]
+            steps = [count for count in clock.steps_runs if count is not None]
+            if times and steps:
+                alone = f"{median(times):.3g} s of training alone (the speedrun's clock)"
+                lines.append(f"clocks      {label}: {alone}, {median(steps):,.0f} steps (medians)")
+        what, joules = self.energy
+        used = {label: energy_text(median(of_side)) for label, of_side in joules.items() if of_side}
+        lines += [f"energy      {label}: {text} of {what} (median)" for label, text in used.items()]
+        if what and not joules:
+            lines.append(printable(f"energy      not measured: {what}"))
+        lines += filter(None, [start_up(runs)])
+        for comparison, ratio in self.ratios.items():
+            if ratio.portable and not self.race.ablation:
+                lines.append(f"portable    {ratio.portable_text}")
+            if comparison in self.predicted and comparison is self.race.comparisons[0]:
+                measured, predicted = self.per_sample(comparison)
+                lines.append(f"predicted   all methods: {predicted} per sample (Amdahl's law), measured {measured}")
+            if ratio.decomposition:
+                lines.append(f"parts       {ratio.slow} / {ratio.fast}: {ratio.decomposition.product}")
+        return lines
+
+    def details(self, shown: Path, *, verbose: bool = True) -> list[str]:
+        """Return the lines below the table; paths are relative to `shown`. verbose: with what explains the answer, and
+        the disturbed runs by name."""
+        lines = self.explanation if verbose else self.disturbed
+        undisturbed = [ratio for ratio in self.ratios.values() if ratio.undisturbed]
+        lines += [f"undisturbed {ratio.slow} / {ratio.fast}: {ratio.without_disturbed}" for ratio in undisturbed]
+        lines += [NOTICE, *(printable(f"{name:<11} {command}") for name, command in self.race.commands.items())]
         for side, label in self.race.sides.items():
             of_side = [turn for turn in self.race.turns if turn.side == side and turn.status != "not needed"]
             for why in dict.fromkeys(turn.why for turn in of_side if turn.why):
@@ -469,37 +495,9 @@ class Report:
             lines.append(f"ended       {ended} of at most {self.race.runs}")
         for side, what in self.race.emulated.items():
             lines.append(printable(f"emulated    {self.race.sides[side]}: {what}; its ratios hold on such CPUs only"))
-        busy = [run for runs in self.sets.values() for run in runs if run.disturbances]
-        for run in busy[:MOST_NAMED]:
-            name = f"{run.path.parent.name}/{run.path.name}"
-            lines.append(printable(f"disturbed   {name}: {'; '.join(run.disturbances)}"))
-        if len(busy) > MOST_NAMED:
-            lines.append(f"disturbed   {len(busy) - MOST_NAMED} more runs, named in race.json")
         lines += [printable(words) for side in self.race.sides for words in self.doubts(side)]
-        for label, clock in self.clocks.items():
-            times = [60 * time for time in clock.speedrun_runs if time is not None]
-            steps = [count for count in clock.steps_runs if count is not None]
-            if times and steps:
-                alone = f"{median(times):.3g} s of training alone (the speedrun's clock)"
-                lines.append(f"clocks      {label}: {alone}, {median(steps):,.0f} steps (medians)")
-        what, joules = self.energy
-        used = {label: energy_text(median(of_side)) for label, of_side in joules.items() if of_side}
-        lines += [f"energy      {label}: {text} of {what} (median)" for label, text in used.items()]
-        if what and not joules:
-            lines.append(printable(f"energy      not measured: {what}"))
-        lines += filter(None, [start_up(sum(self.sets.values(), []))])
         lines += [printable(f"tuning      {words}") for words in self.tuning_words]
         lines += map(printable, self.race.differences)
-        for comparison, ratio in self.ratios.items():
-            if ratio.portable and not self.race.ablation:
-                lines.append(f"portable    {ratio.portable_text}")
-            if comparison in self.predicted and comparison is self.race.comparisons[0]:
-                measured, predicted = self.per_sample(comparison)
-                lines.append(f"predicted   all methods: {predicted} per sample (Amdahl's law), measured {measured}")
-            if ratio.decomposition:
-                lines.append(f"parts       {ratio.slow} / {ratio.fast}: {ratio.decomposition.product}")
-            if ratio.undisturbed:
-                lines.append(f"undisturbed {ratio.slow} / {ratio.fast}: {ratio.without_disturbed}")
         for number in range(self.race.runs):
             sessions = {turn.session for turn in self.race.turns if (turn.number, turn.status) == (number, "finished")}
             if len(sessions) > 1:

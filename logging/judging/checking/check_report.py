@@ -131,18 +131,18 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
     return lines
 
 
-def verdict_of(results: Sequence[CheckResult]) -> str:
-    """Return how many logs, sets and packages pass the strict checks, the rule that fails most, and what MLCommons'
-    checkers say."""
+def sentence(results: Sequence[CheckResult]) -> str:
+    """Return the numbers of logs, sets and packages that pass, the most frequent error, and MLCommons' verdicts."""
     counts = []
     for kind in ("log", "set", "package"):
-        some = [result for result in results if result.kind == kind]
-        failed = sum(result.strict == "fail" or result.own_round == "fail" for result in some)
-        dropped = sum(result.dropped for result in some)
-        more = f" ({dropped} of them dropped in their sets)" if dropped else ""
-        ends = f"{'s' * (len(some) != 1)} {'fail' if failed else 'pass'}{'es' * (len(some) == 1 and not failed)}"
-        counts += [f"{f'{failed:,} of ' if failed else ''}{len(some):,} {kind}{ends}{more}"] * bool(some)
-    errors = Counter(found.rule for of in results for found in of.findings if found.level == "error")
+        if not (some := [result for result in results if result.kind == kind]):
+            continue
+        failed, dropped = sum(result.failed for result in some), sum(result.dropped for result in some)
+        passed = f"{len(some):,} {kind}s pass" if len(some) > 1 else f"1 {kind} passes"
+        more = f" ({dropped} dropped from the score)" if dropped else ""
+        counts.append((f"{failed:,} of {len(some):,} {kind}s fail" if failed else passed) + more)
+    wrong = [result for result in results if not result.dropped]
+    errors = Counter(found.rule for of in wrong for found in of.findings if found.level == "error")
     del errors["log-fails"]
     most = f", most often by [{errors.most_common(1)[0][0]}]" if errors else ""
     asked = [result for result in results if result.kind != "set" and result.ruleset != BEYOND_MLPERF]

@@ -23,9 +23,8 @@ def report(
     *,
     verbose: bool = True,
 ) -> list[str]:
-    """Return the comparison as lines, the verdict first; those of its table are within `width` columns. `joules` are
-    the mean energies of the sets, `energy` what they are of, or why there are none. verbose: with portable score,
-    energy, final qualities and the disturbed runs by name."""
+    """Return the comparison as lines, the verdict first; its table is within `width` columns. `joules` are the sets'
+    mean energies, `energy` what of. verbose: with portable score, energy, qualities, and disturbed runs by name."""
     lines = list[str]()
     if ratio.portable and verbose:
         lines.append(f"Portable score: {ratio.portable_text} (unverified).")
@@ -47,10 +46,11 @@ def report(
         wanted = f", target {ratio.target:g}" if ratio.target is not None else ""
         lines.append(f"Final quality {ratio.quality_slow:.5f} and {ratio.quality_fast:.5f} (geometric means{wanted}).")
     if ratio.disturbances:
-        named = ratio.disturbances[: MOST_NAMED * verbose]
+        named = ratio.disturbances[:MOST_NAMED] if verbose else ()
         lines += [f"disturbed: {disturbance}" for disturbance in named]
         if rest := len(ratio.disturbances) - len(named):
-            lines.append(f"disturbed: {rest} {'more ' * verbose}runs; without all of them {ratio.without_disturbed}")
+            runs = "more runs" if named else "runs"
+            lines.append(f"disturbed: {rest} {runs}; without all of them {ratio.without_disturbed}")
         else:
             lines.append(f"Without the disturbed runs: {ratio.without_disturbed}.")
     lines += [f"note: {note}" for note in ratio.notes]

@@ -41,7 +41,7 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
     """Format scores as text: the verdict, a table, the reasons for missing scores and MLCommons' notice.
     `detailed`: print `details` of each score below the table. `width`: columns of the terminal, at which the table is
     folded. Default: any width."""
-    lines = [stdio.verdict(verdict(scores)), "", *rows(scores, width).lines(width)]
+    lines = [stdio.verdict(sentence(scores)), "", *rows(scores, width).lines(width)]
     if detailed:
         for score in scores:
             lines.append("")
@@ -66,7 +66,7 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
     return "\n".join([*lines, NOTICE, ""])
 
 
-def verdict(scores: Sequence[Score]) -> str:
+def sentence(scores: Sequence[Score]) -> str:
     """Return the score of one set, or how many sets have one, as a sentence."""
     if len(scores) != 1:
         return f"{sum(score.score_minutes is not None for score in scores)} of {len(scores)} sets have a score."

@@ -63,6 +63,11 @@ class SetVerdict:
         return not self.failures
 
     @property
+    def contradicted(self) -> bool:
+        """True if a repeated run differs from its original, apart from runs that could not be repeated."""
+        return len(self.failures) > sum(bool(run.problem) for run in self.runs)
+
+    @property
     def same_machine(self) -> bool:
         """True if no difference in hardware, versions, ranks and threads is known."""
         return not self.not_comparable and any(run.again for run in self.runs)

@@ -108,13 +108,14 @@ def test_a_run_that_is_not_reproduced_is_named_with_its_reason(make_runs):
     )
     worse = make_runs("worse", (10,), [(0.3, 0.6, 0.7)], processor="two")
     verdict = judged(old[:2], [new[0], *worse])
-    assert verdict.quality == "differs" and not verdict.reproduced
+    assert verdict.quality == "differs" and not verdict.reproduced and verdict.contradicted
     assert "1 did not reach its target now, but reached it originally (quality 0.70000, 0.76100)" in verdict.sentence
     verdict = judged(old, [*new[:2], None])
     assert verdict.courses_equal == 2 and verdict.time is not None and not verdict.reproduced
     assert "run 2 could not be repeated: the run ended with exit code 1" in verdict.sentence
     assert "(2 of 3 runs repeated)" in verdict.sentence
-    assert judged(old, [None] * 3).sentence.startswith("Quality: not run: run 0 could not be repeated")
+    never = judged(old, [None] * 3)
+    assert not never.contradicted and never.sentence.startswith("Quality: not run: run 0 could not be repeated")
 
 
 @pytest.mark.parametrize(
