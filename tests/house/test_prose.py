@@ -8,8 +8,7 @@ MOST_WORDS, MOST_COLUMNS, MOST_LINES = 32, 100, 120
 GENERATED = {"methods.md"}  # from the cards
 LONGER = {"decisions.md", *GENERATED}
 INVERTED = re.compile(r"(Of|Nor|Gone|Named|Refused|Also \w+ed|Not|Weaker|So|Thus|Whoever|Whatever)\b")
-PENDING = {"docs/decisions.md", "docs/methods.md", "docs/results.md"}
-PENDING |= {"image_classification/README.md", "language_model/README.md"}
+PENDING = {"docs/decisions.md", "docs/methods.md"}
 """Pages that wait for their new words; the set only shrinks."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += [ROOT / f"{benchmark}/README.md" for benchmark in ("image_classification", "language_model")]
