@@ -8,7 +8,7 @@ MOST_WORDS, MOST_COLUMNS, MOST_LINES = 32, 100, 120
 GENERATED = {"methods.md"}  # from the cards
 LONGER = {"decisions.md", *GENERATED}
 INVERTED = re.compile(r"(Of|Nor|Gone|Named|Refused|Also \w+ed|Not|Weaker|So|Thus|Whoever|Whatever)\b")
-PENDING = {"README.md", "docs/decisions.md", "docs/explorer.md", "docs/judge_a_method.md", "docs/methods.md"}
+PENDING = {"README.md", "docs/explorer.md", "docs/judge_a_method.md", "docs/methods.md"}
 PENDING |= {"docs/profile.md"}
 """Pages that wait for their new words; the set only shrinks."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
