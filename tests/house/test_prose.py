@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST_WORDS, MOST_COLUMNS, MOST_LINES = 32, 100, 120
 LONGER = {"decisions.md", "methods.md"}  # methods.md is made from the cards
 INVERTED = re.compile(r"(Of|Nor|Gone|Named|Refused|Also \w+ed|Not|Weaker|So|Thus|Whoever|Whatever)\b")
-PENDING = {"docs/decisions.md", "docs/methods.md"}
+PENDING = {"docs/methods.md"}
 """Pages that wait for their new words; the set only shrinks."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += [ROOT / f"{benchmark}/README.md" for benchmark in ("image_classification", "language_model")]
