@@ -50,8 +50,7 @@ class _CutOutHooks(BatchHooks):
 
 
 class CutOut(Method, name="cutout", stage=Stage.REMOVAL, hooks=_CutOutHooks):
-    """Set random squares of the images to 0. Their side is `length` of the shorter side of the image; the border clips
-    them.
+    """Set random squares of the images, with sides of `length` of the shorter side, to 0; the border clips them.
 
     In normalized images 0 is the mean colour. By default all images of a batch lose the same squares, as in MosaicML
     Composer. With `per_sample` each image loses others, as in the paper (arXiv 1708.04552).

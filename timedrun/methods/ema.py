@@ -189,10 +189,10 @@ class _EMAHooks(Hooks):
 
 
 class EMA(Method, name="ema", stage=Stage.WEIGHTS, hooks=_EMAHooks):
-    """Evaluate a moving average of the weights with a half-life of `half_life` optimizer steps, updated every
-    `update_interval` steps.
+    """Evaluate a moving average of the weights, updated every `update_interval` steps, with a half-life in optimizer
+    steps.
 
-    The average starts as a copy at the first update. Evaluations before it use the training weights.
+    It starts as a copy at the first update; evaluations before that use the training weights.
 
     Examples:
         >>> from timedrun.methods import stack

@@ -95,8 +95,7 @@ class Float8Linear(nn.Linear):
 
 
 class Float8(Method, name="float8", stage=Stage.FORMAT):
-    """Compute the products of linear layers in 8 bits if 16 divides their sizes. Parameters keep names and number
-    format.
+    """Multiply in 8 bits in linear layers whose sizes 16 divides. Parameters keep names and number format.
 
     Examples:
         >>> model, change = Float8().model(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 10)))

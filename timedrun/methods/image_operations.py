@@ -116,8 +116,7 @@ def _blended(images: Tensor, plain: Tensor, factor: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
-    """Blend with the image smoothed by [1 1 1; 1 5 1; 1 1 1] / 13, whose border is not smoothed; `factor` 1 changes
-    nothing.
+    """Blend with the image smoothed by [1 1 1; 1 5 1; 1 1 1] / 13, whose border is not smoothed.
 
     Examples:
         >>> images = torch.randint(256, (1, 3, 8, 8), dtype=torch.uint8)

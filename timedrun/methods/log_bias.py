@@ -117,8 +117,7 @@ class _LogBiasHooks(Hooks):
 
 
 class LogBias(Method, name="log_bias", hooks=_LogBiasHooks):
-    """Start the bias of the classifier at -ln(classes) for binary cross-entropy, as in MLPerf v2.0's ResNet-50 methods
-    run.
+    """Start the classifier's bias at -ln(classes) for binary cross-entropy, as in MLPerf v2.0's ResNet-50 methods run.
 
     Examples:
         >>> model, change = LogBias().model(nn.Sequential(nn.Linear(4, 1000)))

@@ -403,8 +403,7 @@ def replace_layers(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> None
 
 
 def hooked(layer: nn.Module) -> bool:
-    """Return True if `layer` has forward or backward hooks, of the user or of another method. A new layer would lack
-    them.
+    """Return True if `layer` has forward or backward hooks, which a new layer would lack.
 
     Examples:
         >>> layer = nn.ReLU()

@@ -93,7 +93,7 @@ class _LoaderHooks(SizeHooks):
 
 
 class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE, hooks=_ProgressiveResizingHooks):
-    """Train on images that begin at `start` of their size, grow from `delay` of the run on, and are whole for the last
+    """Grow the images from `start` of their size, from `delay` of the run on, to their whole size for the last
     `finetune`.
 
     MLPerf v2.0's ResNet-50 methods run used start 0.5, delay 0.4, finetune 0.2, increment 4.

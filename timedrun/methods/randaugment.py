@@ -31,12 +31,11 @@ class _RandAugmentHooks(Hooks):
 
 
 class RandAugment(Method, name="randaugment", stage=Stage.SAMPLES, hooks=_RandAugmentHooks):
-    """Change each training image by `depth` random operations, each with a level of 0.1 to `severity`, drawn for each
-    epoch (Cubuk et al. 2019, arXiv 1909.13719).
+    """Apply `depth` random operations to each image, drawn for each epoch with levels of 0.1 to `severity`.
 
-    Operations are drawn with replacement from AugMix's, as in MosaicML Composer; the paper has one level for all and a
-    few other operations. Batches are changed on the training device, where Composer changes single images in its
-    loader.
+    Operations are drawn with replacement from AugMix's, as in MosaicML Composer; the paper (arXiv 1909.13719) has one
+    level for all and a few other operations. Batches are changed on the training device, where Composer changes single
+    images in its loader.
 
     Examples:
         >>> import numpy as np

@@ -51,8 +51,7 @@ class _SequenceLengthWarmupHooks(SizeHooks):
 
 
 class SequenceLengthWarmup(Method, name="sequence_length_warmup", stage=Stage.SIZE, hooks=_SequenceLengthWarmupHooks):
-    """Train on short sequences first, by the curriculum of Li, Zhang and He (2021, arXiv 2108.06084), by default with
-    their linear pacing.
+    """Train on short sequences first (Li, Zhang and He 2021, arXiv 2108.06084), by default with their linear pacing.
 
     With `truncate` the rest of each sequence is not trained on. Lengths change with the optimizer step: the caller's
     progress must be the share of `steps` taken.

@@ -13,7 +13,7 @@ WIDTH = Rule(
 
 
 class SqueezeExcitation(nn.Module):
-    """Scale channels: x * sigmoid(W2 relu(W1 mean(x))) for x (N, C, H, W), without biases (Hu et al. 2017, arXiv
+    """Scale channels: x * sigmoid(W2 relu(W1 mean(x))), x (N, C, H, W), without biases (Hu et al. 2017, arXiv
     1709.01507).
 
     Examples:

@@ -12,8 +12,7 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Standardized(nn.Module):
-    """Compute (W - mean) / sqrt(variance + 1e-10) over all but the first dimension, as a parametrization; the variance
-    is biased.
+    """Parametrize as (W - mean) / sqrt(variance + 1e-10) over all but the first dimension; the variance is biased.
 
     Examples:
         >>> Standardized()(torch.tensor([[1.0, 3.0]]))
