@@ -11,7 +11,7 @@ import torch
 import timedrun.methods
 from tests.house import structure
 
-MODULES = [name for name in structure.product_modules() if re.match(r"(timedrun\.methods|mlevents\.runlog)", name)]
+MODULES = [name for name in structure.product_modules() if re.match(r"timedrun\.methods|mlevents\.runlog", name)]
 KNOWN = {"torch": torch, "nn": torch.nn}
 
 
@@ -20,11 +20,9 @@ def test_everything_public_has_an_example_that_prints_what_it_shows(name, tmp_pa
     if ".integrations." in name:  # of libraries that may be missing
         pytest.importorskip({"hugging_face": "transformers", "lightning": "pytorch_lightning"}[name.split(".")[-1]])
     module = importlib.import_module(name)
-    public = {each: item for each, item in vars(module).items() if not each.startswith("_") and each != "main"}
-    own = [
-        item for item in public.values() if getattr(item, "__module__", "") == name and hasattr(item, "__qualname__")
-    ]
-    assert not [item for item in own if ">>>" not in (item.__doc__ or "")]
+    names = [each for each, item in vars(module).items() if getattr(item, "__module__", "") == name]
+    own = [vars(module)[each] for each in names if not each.startswith("_") and each != "main"]
+    assert not [item for item in own if hasattr(item, "__qualname__") and ">>>" not in (item.__doc__ or "")]
 
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     for test in doctest.DocTestFinder().find(module, extraglobs=KNOWN if name.startswith("timedrun") else {}):
