@@ -19,6 +19,7 @@ from mlevents.terminal_escape import printable, printable_lines
 from timedrun.commands import known_race, race_toml
 from timedrun.commands.parser import near_options, parser
 from timedrun.evidence.warm_parent import WarmParent
+from timedrun.runner.benchmark import find
 from timedrun.runner.process import launch_env, parent_death_signal
 
 TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "tune", "profile", "auto")
@@ -36,7 +37,7 @@ REPLACED: Final = {
     "--master": VARIABLE.format("PET_MASTER_ADDR, and PET_MASTER_PORT"),
     "--restarts": VARIABLE.format("PET_MAX_RESTARTS"),
     "--emulated-precision": "--emulation allow, a setting of the config",
-    "--prices": "--price FILE, which ends in .toml",
+    "--prices": "--price USD, per hour of the system",
     "--number": "--results FOLDER/result_N.txt",
     "--label": "the variable TIMEDRUN_LABEL",
     "auto --epochs": "--budget N",
@@ -93,6 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def call(top: ArgumentParser, words: Sequence[str]) -> int:
     """Parse a command line, call its verb and return the exit code."""
+    if words[0] == "help":
+        words = [*words[1:2], "--help"]
     if words[:2] == ["run", "command"]:
         top.error("`timedrun run command` ended: `timedrun race command COMMAND` runs a single one, too")
     helps = {"-h", "--help"} & {*words[3:]}
@@ -120,6 +123,12 @@ def call(top: ArgumentParser, words: Sequence[str]) -> int:
             files = [text[: match.end()] for match in re.finditer(r"\.json(?=[+-]|$)", text)]
             if files and not any(map(os.path.exists, files)) and verb != "doctor":
                 raise UsageError(f"{files[0]} does not exist; nothing was done.")  # before torch is imported
+        if verb in PREPARE_LONG and (name := getattr(arguments, "benchmark", None)):
+            find(name, working_directory=True)
+            if getattr(arguments, "config", "") is None:
+                raise UsageError(
+                    f"give a config, such as `timedrun {verb} {name} baseline`; `timedrun show {name}` lists all."
+                )
         announce(verb, arguments)
     if verb == "run":
         from timedrun.runner.process.process_times import CpuReading  # here, since to judge needs no psutil

@@ -1,4 +1,4 @@
-"""The adapters of docs/mlperf_log.md write logs that both checkers pass, called as Composer and torchtitan call them.
+"""The adapters of docs/mlperf_log_adapters.md write logs that both checkers pass, called as the libraries do.
 
 Both libraries need another torch; the stand-ins below have the parts of their interface that the adapters use."""
 
@@ -16,7 +16,7 @@ from mlevents.rounds import ruleset
 from mlevents.runlog.trainer_run import MLPerfRun
 from tests.mlevents.test_trainer_run import settings_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "mlperf_log.md"
+PAGE = Path(__file__).parents[2] / "docs" / "mlperf_log_adapters.md"
 QUALITIES = (0.9, 0.95, 1.0, 1.0)  # of the target; the run ends at the third
 
 

@@ -96,7 +96,7 @@ def test_a_script_in_a_known_style_is_accepted_with_a_short_adapter(style, refer
 
 def test_a_script_that_trains_when_it_is_imported_is_run_as_it_is(referee):
     files = contents.read(HERE / "main_script", 1 << 20)
-    guide = (HERE.parents[1] / "docs" / "referee.md").read_text()
+    guide = (HERE.parents[1] / "docs" / "referee_adapters.md").read_text()
     definitions = re.search(r"```python\n(SCRIPT = .*?)```", guide, re.DOTALL)[1]
     code = files["submission.py"].decode().replace("train_record.Model", "Model")
     code = code.replace("import train_record\n", f"import ast, runpy, sys\nfrom pathlib import Path\n{definitions}")

@@ -244,6 +244,8 @@ def _add_sides(parser: ArgumentParser) -> None:
 def _add_rounds(parser: ArgumentParser, verb: str) -> None:
     add = parser.add_argument
     add("--results", help=f"folder of the race (default: runs/<benchmark>/{verb}_N)")
+    if verb == "race":
+        add("--name", dest="race_name", help="name of the race: its folder is runs/<benchmark>/NAME")
     add("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
     add("--resume", metavar="FOLDER", help="continue the interrupted runs in FOLDER, and report on it again")
 
@@ -455,8 +457,8 @@ def _add_config(
     if several:
         parser.add_argument("configs", nargs="*", metavar="CONFIG")
     else:
-        nargs, shown = "?" if optional else None, "baseline, methods, FILE.json, 'methods-blurpool', ..."
-        parser.add_argument("config", nargs=nargs, default="baseline", help=shown)
+        shown = "baseline, methods, FILE.json, 'methods-blurpool', ..."
+        parser.add_argument("config", nargs="?", default="baseline" if optional else None, help=shown)
     parser.set_defaults(name=None)
     parser.add_argument("--data", help="dataset: the first part of a config's name")
     if described:

@@ -1,8 +1,8 @@
 """Sides of a race that are commits: a working tree of git for each, removed afterwards."""
 
+import json
 import os
 import re
-import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -110,14 +110,14 @@ def _add(repository: Path, side: Revision, place: Path, shared: Sequence[str]) -
         inside = Path(os.path.relpath(repository / name, repository))
         source, link = (repository / inside).resolve(), place / inside
         if ".." in inside.parts:
-            raise PreflightError([f"--share {name}: it is outside of {repository}; a command can name it where it is"])
+            raise PreflightError([f"share {name}: it is outside of {repository}; a command can name it where it is"])
         if not source.exists():
-            raise PreflightError([f"--share {name}: {source} does not exist"])
+            raise PreflightError([f"share {name}: {source} does not exist"])
         pairs = [(source, link)]
         if link.exists():
             pairs = [(repository / path, place / path) for path in _untracked(repository, inside)]
         if not sum(_link(*pair) for pair in pairs):
-            raise PreflightError([f"--share {name}: {side.name} has it in the commit; leave it out"])
+            raise PreflightError([f"share {name}: {side.name} has it in the commit; leave it out"])
 
 
 def _top(repository: Path) -> Path:
@@ -155,7 +155,7 @@ def hint(repository: Path, place: Path, lines: Iterable[str]) -> str:
             missing = next(part for part in (*reversed(path.parents), path) if not os.path.exists(place / part))
             if os.path.exists(repository / path) and _untracked(repository, missing):
                 several = missing.parent if (repository / missing).is_file() and missing.parent.name else missing
-                return f"{path} is in no commit: add --share {shlex.quote(str(several))}"
+                return f"{path} is in no commit: add share = [{json.dumps(str(several))}] to the race's file of TOML"
     return ""
 
 

@@ -57,16 +57,16 @@ def test_of_a_folder_that_the_commit_has_in_part_what_is_untracked_is_shared(rep
         pass
 
 
-SHARE, EMPTY = "is in no commit: add --share", "is in a submodule, which is empty here: add --build 'git"
+SHARE, EMPTY = "is in no commit: add share =", "is in a submodule, which is empty here: add --build 'git"
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("FileNotFoundError: [Errno 2] No such file or directory: 'data/tokens'", f"data/tokens {SHARE} data"),
-        ("cat: {place}/data/tokens: No such file or directory", f"data/tokens {SHARE} data"),
-        ("no weights in part/model.bin.", f"part/model.bin {SHARE} part"),
-        ("cannot open 'a b.txt'", f"a b.txt {SHARE} 'a b.txt'"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'data/tokens'", f'data/tokens {SHARE} ["data"]'),
+        ("cat: {place}/data/tokens: No such file or directory", f'data/tokens {SHARE} ["data"]'),
+        ("no weights in part/model.bin.", f'part/model.bin {SHARE} ["part"]'),
+        ("cannot open 'a b.txt'", f'a b.txt {SHARE} ["a b.txt"]'),
         ("ModuleNotFoundError: No module named 'lib.q'", f"lib/q {EMPTY}"),
         ("can't open file '{place}/lib/q.py': [Errno 2]", f"lib/q.py {EMPTY}"),
         ("FileNotFoundError: 'nowhere/tokens' ../repository/data/tokens train.py loss 0.5 in part/own.py", ""),

@@ -17,7 +17,7 @@ from timedrun.methods.training.optim import OptimizerConfig, build_optimizer
 from timedrun.methods.training.schedule import Schedule
 
 PLAIN_LOOP = ("before_step", "batch", "backward", "gradients", "after_step", "evaluation")
-"""Calls of the loop in docs/own_model.md."""
+"""Calls of the loop in docs/recipes.md."""
 
 
 class Training(NamedTuple):

@@ -44,5 +44,5 @@ def print_verdict(paths: ResultPaths, verdict: Verdict, *, as_json: bool) -> Exi
         for line in map(printable, lines):
             stdio.message(line) if verdict.code else stdio.show(stdio.fitted(line, 4))
         if verdict.code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED):
-            stdio.next_command("plot" if verdict.code else "check", paths.folder)
+            stdio.next_command("report" if verdict.code else "check", paths.folder)
     return verdict.code
