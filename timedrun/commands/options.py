@@ -423,6 +423,7 @@ def add_report(parser: ArgumentParser) -> None:
     )
     add("paths", nargs="+", type=resolved, metavar="PATH", help="folder of a race, result sets or a round; or logs")
     add("--out", metavar="FILE", help="an .html file (default: <PATH>/report.html)")
+    add("--markdown", action="store_true", help="print a summary for a pull request, or write it to --out FILE.md")
     add("--figure", metavar="FILE", help="plot values over time instead: a .png, .svg or .pdf file")
     what = ("quality", "loss", "throughput")
     add("--what", choices=what, default=what[0], help="values of --figure (default: quality)")

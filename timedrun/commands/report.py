@@ -1,4 +1,4 @@
-"""`timedrun report`: a race, result sets or a round as one HTML file; or a figure, or their values."""
+"""`timedrun report`: a race, result sets or a round as one HTML file; or Markdown, a figure, or their values."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, write_output
 from judging.pages import export
 from judging.pages import plot as plots
-from judging.pages.report_page import as_page, drawn
+from judging.pages.report_page import as_markdown, as_page, drawn
 from timedrun.commands.report_findings import of_race, of_sets
 from timedrun.racing import race_file
 
@@ -23,7 +23,7 @@ KINDS = ("figure", "csv", "tensorboard")
 def report(arguments: argparse.Namespace) -> ExitCode:
     """Write the page, the figure or the values; exit code 1 if a check of the page fails."""
     chosen = [kind for kind in KINDS if getattr(arguments, kind)]
-    if len([*chosen, *[arguments.out] * bool(arguments.out)]) > 1:
+    if len([*chosen, *[arguments.out] * bool(arguments.out)]) > 1 or (chosen and arguments.markdown):
         raise UsageError("give one of --out, --figure, --csv and --tensorboard; nothing was written.")
     if arguments.what != "quality" and not arguments.figure:
         raise UsageError("--what chooses the values of --figure; add it, or leave both out.")
@@ -37,11 +37,15 @@ def report(arguments: argparse.Namespace) -> ExitCode:
         print(json.dumps({"exported": count, "to": str(out)}) if arguments.json else f"Exported {count} runs to {out}.")
         return ExitCode.OK
     path, *published = map(Path, arguments.paths)
-    out = Path(arguments.out) if arguments.out else path / "report.html"
-    if out.suffix != ".html":
-        raise UsageError(f"--out {out}: the report is an .html file; nothing was written.")
+    kind = ".md" if arguments.markdown else ".html"
+    out = Path(arguments.out or path / f"report{kind}")
+    if out.suffix != kind:
+        raise UsageError(f"--out {out}: the report is an {kind} file; nothing was written.")
     stdio.stage("timedrun report: checks")
-    if published or len([*path.glob("*/results")]) > 1:
+    is_round = published or len([*path.glob("*/results")]) > 1
+    if is_round and arguments.markdown:
+        raise UsageError("--markdown reports on one race or on result sets, not on a round; nothing was written.")
+    if is_round:
         audited = audit(path, read_published(published))
         page, failed = audit_report.as_page(audited), any(result.failed for result in audited.results)
     elif not path.is_dir() or not existing(path):
@@ -50,10 +54,15 @@ def report(arguments: argparse.Namespace) -> ExitCode:
         figures: dict[str, str] = {}
         race = race_file.planned(path)
         findings = of_race(race, path, figures) if race else of_sets(path)
-        stdio.stage("timedrun report: figures")
-        figures = figures or drawn(findings.sets, findings.confidence)  # a sweep's runs are points, not curves
-        page, failed = as_page(f"Report on {path.resolve().name}", findings, figures, path), findings.failed
-    write_output(out, page)
+        page, failed = as_markdown(findings) if arguments.markdown else "", findings.failed
+        if not page:
+            stdio.stage("timedrun report: figures")
+            figures = figures or drawn(findings.sets, findings.confidence)  # a sweep's runs are points, not curves
+            page = as_page(f"Report on {path.resolve().name}", findings, figures, path)
     stdio.stage("")
+    if arguments.markdown and not arguments.out:
+        stdio.report(page.rstrip(), {"markdown": page}, as_json=arguments.json)
+        return ExitCode.ERROR if failed else ExitCode.OK
+    write_output(out, page)
     print(json.dumps({"report": str(out)}) if arguments.json else f"report: {out}")
     return ExitCode.ERROR if failed else ExitCode.OK

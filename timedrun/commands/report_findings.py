@@ -55,4 +55,4 @@ def of_sets(path: Path) -> Findings:
     failed = [result for result in checked if result.failed]
     errors = [replace(one, findings=[found for found in one.findings if found.level == "error"]) for one in failed]
     text += group_lines(errors, path.absolute(), "rule")
-    return Findings([verdict], "", score_table.rows(known), text, sets, bool(failed))
+    return Findings([score_table.verdict(known), verdict], "", score_table.rows(known), text, sets, bool(failed))

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Final
 
 from judging.ground.config_values import flatten
 from judging.ground.errors import TimedrunError
-from judging.ground.result_files import read_json
+from judging.ground.result_files import read_json, read_object
 from judging.pages import html_page, plot
 from judging.pages.score_table import NOTICE, unit_of
 from judging.pages.table import Table
-from judging.scoring.recorded_run import RecordedRun, environment, recorded_run_of
+from judging.scoring.recorded_run import RecordedRun, environment, provenance_of, recorded_run_of
 from mlevents.summary import RunSummary
+from mlevents.terminal_escape import printable
 
 STYLE: Final = """
 body { max-width: 75rem; } figure { margin: 1rem 0; overflow-x: auto; }
@@ -24,6 +26,8 @@ figcaption, pre { font-size: .9rem; } pre { white-space: pre-wrap; } .verdict { 
 td, th { min-width: 4rem; } td.number { min-width: 0; }
 @media (prefers-color-scheme: dark) { figure img { filter: invert(.93) hue-rotate(180deg); } }
 """
+OPENING: Final = ("verdict", "decision", "control", "problem")
+"""First words of the details that open a summary."""
 Sets = Mapping[str, Sequence[RunSummary]]  # runs of each set by its label
 
 
@@ -44,6 +48,44 @@ class Findings:
 def as_page(title: str, findings: Findings, figures: Mapping[str, str], root: Path) -> str:
     """Return the page; `figures` are sources of images by caption, the logs' paths are relative to `root`."""
     return "\n".join(_lines(title, findings, figures, root)) + "\n"
+
+
+def as_markdown(findings: Findings) -> str:
+    """Return a summary in Markdown, as for a pull request: what the runs say, the table, disturbances, environment and
+    commands."""
+    details, runs = findings.details, sum(map(list, findings.sets.values()), list[RunSummary]())
+    said = [(name, line[12:]) for name in OPENING for line in details if line.startswith(f"{name:<12}")]
+    if "verdict" not in dict(said):
+        said = [*(("verdict", words) for words in findings.verdicts), *said]
+    blocks = [f"**{name.capitalize()}:** {_escaped(words)}" for name, words in said]
+    if table := findings.table.rows:
+        rows = [[*map(_escaped, row)] for row in (findings.table.header, *table)]
+        blocks += ["\n".join(Table(rows[0], rows[1:]).markdown()), _escaped(findings.caption)]
+    busy = [f"{run.path.parent.name}/{run.path.name}, {run.disturbances[0]}" for run in runs if run.disturbances]
+    without = [f"without them {line[12:]}" for line in details if line.startswith("undisturbed ")]
+    disturbed = [f"Disturbed: {len(busy)} of {len(runs)} runs", *(f"such as {load}" for load in busy[:1]), *without]
+    recorded = {label: recorded_run_of(of_set[0].path) for label, of_set in findings.sets.items() if of_set}
+    machines = "; ".join(filter(None, dict.fromkeys(map(_machine, recorded.values())))) or "not recorded"
+    blocks += [_escaped(f"{'; '.join(disturbed)}."), _escaped(f"Environment: {machines}.")]
+    shown = []
+    for label, run in recorded.items():
+        if command := read_object(run.config).get("command") or provenance_of(run).get("command"):
+            shown.append(f"    {printable(command if command == label else f'{label}: {command}')}")
+    return "\n\n".join(filter(None, [*blocks, "\n".join(shown), NOTICE])) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Return a text of a log so that Markdown shows it as it is."""
+    return re.sub(r"[\\`*<|]|(?<=\])\(", r"\\\g<0>", printable(text))
+
+
+def _machine(run: RecordedRun) -> str:
+    system, (_, versions) = read_object(run.system), environment(run.file("environment.txt"))
+    cores, known = f" of {system.get('host_processor_core_count')} cores", []
+    for kind, more in (("host_processor", cores), ("accelerator", "")):
+        count, model = (system.get(f"{kind}{field}") for field in ("s_per_node", "_model_name"))
+        known += [f"{count} x {model}{more}"] if count not in (None, "", "0") else []
+    return ", ".join([*known, *(f"{name} {versions[name]}" for name in ("python", "torch") if name in versions)])
 
 
 def drawn(sets: Sets, confidence: float | None = None) -> dict[str, str]:

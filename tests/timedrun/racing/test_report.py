@@ -268,6 +268,12 @@ def test_the_page_loads_nothing_and_runs_nothing_out_of_a_log(page):
     assert "&lt;script&gt;" in page
 
 
+def test_a_summary_in_markdown_shows_a_label_as_it_is_and_is_refused_beside_a_figure(page, tmp_path, capsys, refused):
+    assert main(["report", str(tmp_path), "--markdown"]) == 1
+    assert "\\<script>" in (said := capsys.readouterr().out) and said.count("<") == said.count("\\<")
+    assert "nothing was written" in refused("report", tmp_path, "--markdown", "--figure", tmp_path / "figure.png")
+
+
 def test_a_folder_without_logs_is_refused(tmp_path, refused):
     assert "nothing was written" in refused("report", tmp_path)
 

@@ -147,7 +147,7 @@ def values_of(rows: Sequence[StepRow], failed: Mapping[str, str]) -> dict[str, A
 
 
 def show_steps(rows: Sequence[StepRow], failed: Mapping[str, str]) -> None:
-    """Print a row per config and the reasons of those that failed. docs/profile.md says what the columns count."""
+    """Print a row per config and the reasons of those that failed. docs/throughput.md says what the columns count."""
     text = any(row.tokens_per_second is not None for row in rows)
     known = any(row.peak is not None for row in rows)
     header = ["config", "ms a step", "quartiles", "samples/s", *["tokens/s"] * text]
