@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import doctest
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import TopologicalSorter
@@ -38,9 +39,21 @@ def sources(folder: str) -> Iterator[Path]:
 
 
 def lines(folders: Iterable[str], kinds: Iterable[str] = ("py",)) -> int:
-    """Return the number of lines of the files in `folders` whose names end with `kinds`."""
+    """Return the number of lines of the files in `folders` whose names end with `kinds`, without `example_lines`."""
     files = (path for folder in folders for kind in kinds for path in (ROOT / folder).rglob(f"*.{kind}"))
-    return sum(len(path.read_text().splitlines()) for path in files if ".venv" not in path.parts)
+    return sum(len(path.read_text().splitlines()) - example_lines(path) for path in files if ".venv" not in path.parts)
+
+
+@functools.cache
+def example_lines(path: Path) -> int:
+    """Return the lines that examples add to a module's docstrings: headings, code, output, closing quotes."""
+    if path.suffix != ".py" or ">>>" not in (text := path.read_text()):
+        return 0
+    documented = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef | ast.FunctionDef))
+    parts = [(ast.get_docstring(node) or "").partition("\n\nExamples:\n") for node in documented]
+    examples = [part for *_, code in parts for part in doctest.DocTestParser().get_examples(code)]
+    code = sum(f"{example.source}{example.want}".count("\n") for example in examples)
+    return code + sum(2 + ("\n\n" not in before) for before, heading, _ in parts if heading)
 
 
 def product_modules() -> dict[str, Path]:
@@ -123,6 +136,8 @@ def main() -> None:
         print(f"{house:9}{lines(folders):7} lines")
         for folder in folders[: len(folders) if len(folders) > 1 else 0]:
             print(f"  {folder:22}{lines([folder]):7}")
+    examples = sum(example_lines(path) for folders in HOUSES.values() for folder in folders for path in sources(folder))
+    print(f"{'examples':9}{examples:7} lines, of docstrings, counted apart")
     print(f"{', '.join(OTHER_KINDS)}: {lines(EVERYWHERE, OTHER_KINDS)} lines")
     parts = [f"timedrun.{part}" for part in ("methods", "runner", "racing", "evidence", "commands")]
     for package in ("mlevents", "judging", "referee", "timedrun", *parts, "image_classification", "language_model"):

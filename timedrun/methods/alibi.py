@@ -25,6 +25,12 @@ def alibi_slopes(heads: int) -> list[float]:
 
     Otherwise the slopes of the next smaller power P, then every second one of 2P's, from the first (Press, Smith and
     Lewis 2022, arXiv 2108.12409, and its authors' code).
+
+    Examples:
+        >>> alibi_slopes(4)
+        [0.25, 0.0625, 0.015625, 0.00390625]
+        >>> len(alibi_slopes(12))
+        12
     """
     if heads < 1:
         raise ValueError(f"attention has at least 1 head, not {heads}")
@@ -39,6 +45,11 @@ def distance_bias(slopes: Tensor, queries: int, keys: int, *, causal: bool) -> T
 
     The queries are the last of the positions 0 .. keys - 1. Causal and under softmax this equals the published
     + slope * j; the distance stays exact in half precision where it counts, which is near the token itself.
+
+    Examples:
+        >>> distance_bias(torch.tensor([0.5]), queries=2, keys=3, causal=True)
+        tensor([[[-0.5000, -0.0000,    -inf],
+                 [-1.0000, -0.5000, -0.0000]]])
     """
     i = torch.arange(keys - queries, keys, device=slopes.device)[:, None]
     j = torch.arange(keys, device=slopes.device)[None, :]
@@ -47,7 +58,12 @@ def distance_bias(slopes: Tensor, queries: int, keys: int, *, causal: bool) -> T
 
 
 def shortened(tokens: Tensor, scaling: float) -> Tensor:
-    """Cut sequences (B, L) into consecutive shorter ones (B / scaling, L * scaling); 1 / scaling must divide L."""
+    """Cut sequences (B, L) into consecutive shorter ones (B / scaling, L * scaling); 1 / scaling must divide L.
+
+    Examples:
+        >>> shortened(torch.zeros(2, 64), scaling=0.25).shape
+        torch.Size([8, 16])
+    """
     pieces = 1 / Fraction(str(scaling))
     if tokens.dim() != 2:
         raise ValueError(f"alibi shortens token sequences [batch, length], not {list(tokens.shape)}")
@@ -98,8 +114,16 @@ def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
     """Give every GPT-2, BERT and RoBERTa of transformers inside `model` ALiBi, in place; return the number of attention
     layers changed.
 
-    The position embedding becomes zeros that are not trained, for `max_sequence_length` tokens (0: as many as before).
+    The position embedding becomes zeros that are not trained.
+
+    Args:
+        max_sequence_length: tokens of the longest sequence; 0: as many as before.
+
     Raises ValueError for an attention implementation that takes no bias, such as flash attention.
+
+    Examples:
+        >>> alibi(nn.Linear(4, 2))  # a model without attention
+        0
     """
     kinds = tuple(
         getattr(sys.modules[module], kind) for module, kind in MODELS.items() if module in sys.modules
@@ -152,12 +176,20 @@ class _ALiBiHooks(BatchHooks):
 
 
 class ALiBi(Method, name="alibi"):
-    """Linear attention biases for transformers' GPT-2, BERT and RoBERTa; reshapes training batches (B, L) to
-    (4 B, L / 4) by default.
+    """Apply linear attention biases to transformers' GPT-2, BERT and RoBERTa. By default the method reshapes training
+    batches (B, L) to (4 B, L / 4).
 
-    Press, Smith and Lewis 2022 (arXiv 2108.12409), as in MosaicML Composer; the bias of encoders, -slope * |i - j|, is
-    Composer's, the paper has none. Its authors' finding is that such a model, trained on short sequences, is as good on
-    long ones: evaluation keeps their length.
+    Source: Press, Smith and Lewis 2022 (arXiv 2108.12409), in the form of MosaicML Composer. The bias of encoders,
+    -slope * |i - j|, is Composer's; the paper has none. The authors find that such a model, trained on short sequences,
+    is as good on long ones. Evaluation therefore keeps their length.
+
+    Examples:
+        >>> from timedrun.methods import stack
+        >>> speed = stack(ALiBi(train_sequence_length_scaling=0.5))
+        >>> speed.enter(step=0, progress=0.0)
+        >>> tokens, labels = speed.batch(torch.zeros(2, 64), torch.zeros(2, 64), classes=0)
+        >>> tokens.shape
+        torch.Size([4, 32])
     """
 
     acting: ClassVar[tuple[type, ...]] = (_Bias,)

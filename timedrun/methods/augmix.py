@@ -18,9 +18,14 @@ LONGEST = 3
 
 
 def chain_weights(width: int, alpha: float, bits: NDArray[np.uint64]) -> Values:
-    """Return [N, width + 1]: the parts of the original and of each chain in the sample of each row of `bits` [N, 1].
+    """Return the weights [N, width + 1] of the original and of each chain, for each row of `bits` [N, 1].
 
     The chains share m ~ Beta(alpha, alpha) by Dirichlet(alpha, ..., alpha); the original keeps 1 - m.
+
+    Examples:
+        >>> weights = chain_weights(width=3, alpha=1.0, bits=np.array([[7]], dtype=np.uint64))
+        >>> weights.shape, bool(np.isclose(weights.sum(), 1.0))
+        ((1, 4), True)
     """
     parts = np.empty((len(bits), width + 1))
     for row, seed in zip(parts, bits.view(np.uint32), strict=True):
@@ -62,10 +67,17 @@ class _AugMixHooks(Hooks):
 
 
 class AugMix(Method, name="augmix", stage=Stage.SAMPLES, hooks=_AugMixHooks):
-    """`width` chains of random operations on each image, mixed with each other and with the image by random weights.
+    """Mix each image with `width` chains of random operations on it, by random weights.
 
-    Without the paper's consistency loss, as in MosaicML Composer. Mixed values are rounded, where Composer drops their
-    fractions, which darkens images by half a level.
+    The paper's consistency loss is left out, as in MosaicML Composer. Mixed values are rounded, where Composer drops
+    their fractions, which darkens images by half a level.
+
+    Examples:
+        >>> import numpy as np
+        >>> from timedrun.methods import stack
+        >>> images = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
+        >>> stack(AugMix(width=2, depth=1)).augment(images, samples=np.array([0, 1]), epoch=0).dtype
+        torch.uint8
     """
 
     severity: Annotated[float, SEVERITY] = 3.0

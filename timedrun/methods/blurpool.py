@@ -19,6 +19,11 @@ def blur(inputs: Tensor, stride: _Stride = 1) -> Tensor:
     """Convolve each channel of `inputs` [N, C, H, W] with (1, 2, 1) x (1, 2, 1) / 16 under zero padding 1.
 
     The zeros count: a constant 1 becomes 0.75 along the edges and 0.5625 in the corners.
+
+    Examples:
+        >>> blur(torch.ones(1, 1, 4, 4), stride=2)
+        tensor([[[[0.5625, 0.7500],
+                  [0.7500, 1.0000]]]])
     """
     if inputs.is_cuda:  # cuDNN's depthwise convolutions are slow in 16 bits, and are not fused with their neighbours
         return blur_by_slices(inputs, stride) if torch.compiler.is_compiling() else blur_by_pools(inputs, stride)
@@ -30,12 +35,24 @@ def blur(inputs: Tensor, stride: _Stride = 1) -> Tensor:
 
 
 def blur_by_pools(inputs: Tensor, stride: _Stride) -> Tensor:
-    """Compute `blur` as the mean of 2x2 means: two kernels, where eager slices would be eighteen."""
+    """Compute `blur` as the mean of 2x2 means: two kernels, where eager slices are eighteen.
+
+    Examples:
+        >>> images = torch.rand(1, 3, 8, 8)
+        >>> torch.allclose(blur_by_pools(images, stride=2), blur(images, stride=2))
+        True
+    """
     return F.avg_pool2d(F.avg_pool2d(inputs, 2, 1, padding=1), 2, stride)
 
 
 def blur_by_slices(inputs: Tensor, stride: _Stride) -> Tensor:
-    """Compute `blur` as a sum of nine shifted slices, which a compiler makes one kernel of."""
+    """Compute `blur` as a sum of nine shifted slices, which a compiler fuses into one kernel.
+
+    Examples:
+        >>> images = torch.rand(1, 3, 8, 8)
+        >>> torch.allclose(blur_by_slices(images, stride=2), blur(images, stride=2))
+        True
+    """
     down, right = (stride, stride) if isinstance(stride, int) else stride
     padded = F.pad(inputs, (1, 1, 1, 1))
     height, width = inputs.shape[2:]
@@ -48,13 +65,20 @@ def blur_by_slices(inputs: Tensor, stride: _Stride) -> Tensor:
 
 
 class BlurConv2d(nn.Conv2d):
-    """A strided convolution with a blur. Parameter names are those of nn.Conv2d, so checkpoints fit both ways."""
+    """Apply a strided convolution with a blur. Parameter names are those of nn.Conv2d, so checkpoints fit both ways.
+
+    Examples:
+        >>> conv = nn.Conv2d(16, 32, 3, stride=2, padding=1)
+        >>> BlurConv2d.of(conv, blur_first=True)(torch.rand(1, 16, 8, 8)).shape
+        torch.Size([1, 32, 4, 4])
+    """
 
     blur_first: bool
     acted: bool
 
     @classmethod
     def of(cls, conv: nn.Conv2d, blur_first: bool) -> BlurConv2d:
+        """Return a blurred `conv` that shares its parameters; `blur_first`: blur the inputs, not the outputs."""
         blurred = cls.__new__(cls)
         blurred.__dict__.update(conv.__dict__)
         blurred._buffers = dict(conv._buffers)
@@ -77,12 +101,18 @@ class BlurConv2d(nn.Conv2d):
 
 
 class BlurMaxPool2d(nn.MaxPool2d):
-    """A max-pool at stride 1 followed by a blur with the pool's stride."""
+    """Apply a max-pool at stride 1, then a blur with the pool's stride.
+
+    Examples:
+        >>> BlurMaxPool2d(3, stride=2, padding=1)(torch.rand(1, 16, 8, 8)).shape
+        torch.Size([1, 16, 4, 4])
+    """
 
     acted = False
 
     @classmethod
     def of(cls, pool: nn.MaxPool2d) -> BlurMaxPool2d:
+        """Return a blurred max-pool with the settings of `pool`."""
         blurred = cls(pool.kernel_size, pool.stride, pool.padding, pool.dilation, ceil_mode=pool.ceil_mode)
         return blurred.train(pool.training)
 
@@ -93,7 +123,12 @@ class BlurMaxPool2d(nn.MaxPool2d):
 
 
 class BlurPoolCount(NamedTuple):
-    """Layers that `blurpool` replaced, and strided layers that it left unchanged."""
+    """Count the layers that `blurpool` replaced, and the strided layers that it left unchanged.
+
+    Examples:
+        >>> BlurPoolCount(convolutions=6, max_pools=1, left=0).max_pools
+        1
+    """
 
     convolutions: int
     max_pools: int
@@ -110,9 +145,14 @@ def blurpool(
 ) -> BlurPoolCount:
     """Replace, in place, strided convolutions with >= `min_channels` input channels and strided max-pools.
 
-    Parameters are shared with the layers replaced. A layer with a forward of its own, a parametrized one, one with
-    another padding than zeros, or a pool that returns indices or has hooks is left as it is and counted. A second call
-    finds nothing. Source: Zhang 2019 (arXiv 1904.11486) in the form of MosaicML Composer's BlurPool.
+    The new layers share the parameters of those replaced. A layer is left unchanged and counted if it has a forward of
+    its own, is parametrized, or pads with other values than zeros. So is a pool that returns indices or has hooks. A
+    second call finds nothing. Source: Zhang 2019 (arXiv 1904.11486) in the form of MosaicML Composer's BlurPool.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(), nn.MaxPool2d(2))
+        >>> blurpool(model)
+        BlurPoolCount(convolutions=1, max_pools=1, left=0)
     """
     replaced: dict[nn.Module, nn.Module] = {}
     left = 0
@@ -145,7 +185,14 @@ def _is_plain_conv(conv: nn.Conv2d) -> bool:
 
 
 class BlurPool(Method, name="blurpool"):
-    """Anti-aliased down-sampling: slightly more work per step, fewer epochs to the same accuracy."""
+    """Blur the inputs of strided layers: slightly more work a step, fewer epochs to the same accuracy.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(), nn.MaxPool2d(2))
+        >>> model, change = BlurPool().model(model)
+        >>> change
+        '1 convolution, 1 max-pool'
+    """
 
     acting: ClassVar[tuple[type, ...]] = (BlurConv2d, BlurMaxPool2d)
     replace_convs: bool = True

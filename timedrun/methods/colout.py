@@ -14,12 +14,24 @@ SHARE = Rule(lambda share: 0 <= share < 1, "the share left out, from 0 to below 
 
 
 def kept(size: int, share: float, random: np.random.RandomState) -> Tensor:
-    """Return int((1 - share) * size) random numbers below `size`, ascending: the rows or columns that stay."""
+    """Return int((1 - share) * size) random numbers below `size`, ascending: the rows or columns that stay.
+
+    Examples:
+        >>> kept(8, share=0.5, random=np.random.RandomState(0))
+        tensor([1, 2, 6, 7])
+    """
     return torch.from_numpy(np.sort(random.permutation(size)[: int((1 - share) * size)]))
 
 
 def colout(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Return images or maps [N, ..., H, W] of `rows` and `columns` only, in the memory format that they have."""
+    """Return images or maps [N, ..., H, W] with only `rows` and `columns`, in their memory format.
+
+    Examples:
+        >>> images = torch.arange(16.0).view(1, 1, 4, 4)
+        >>> colout(images, rows=torch.tensor([0, 3]), columns=torch.tensor([0, 1]))
+        tensor([[[[ 0.,  1.],
+                  [12., 13.]]]])
+    """
     if images.is_contiguous(memory_format=torch.channels_last):
         return images.permute(0, 2, 3, 1)[:, rows[:, None], columns].permute(0, 3, 1, 2)
     return images[..., rows[:, None], columns]
@@ -50,10 +62,19 @@ class _ColOutHooks(BatchHooks):
 
 
 class ColOut(Method, name="colout", stage=Stage.REMOVAL, hooks=_ColOutHooks):
-    """int((1 - p) * size) rows and columns of every image stay in order, the same ones for a whole batch of a rank.
+    """Drop random rows and columns of the images, the same for a whole batch of a rank; int((1 - p) * size) stay, in
+    order.
 
-    It acts after progressive resizing, as in MosaicML's first published recipes: 104 px become 98 at p 0.05. In their
-    later ones it acts before, and images are resized from 167 px. One draw for the batch is Composer's default.
+    The method acts after progressive resizing, as in MosaicML's first published recipes: 104 px become 98 at p 0.05. In
+    their later ones it acts before, and images are resized from 167 px. One draw for the batch is Composer's default.
+
+    Examples:
+        >>> from timedrun.methods import stack
+        >>> speed = stack(ColOut(p_row=0.25, p_col=0.5))
+        >>> speed.enter(step=0, progress=0.0)
+        >>> images, labels = speed.batch(torch.rand(8, 3, 32, 32), torch.arange(8), classes=10)
+        >>> images.shape
+        torch.Size([8, 3, 24, 16])
     """
 
     p_row: Annotated[float, SHARE] = 0.15

@@ -17,14 +17,31 @@ Box = tuple[int, int, int, int]
 
 
 def random_box(random: np.random.RandomState, height: int, width: int, area: float) -> Box:
-    """Return a box with the share `area` of the image, centred on a random pixel; the part inside of the image."""
+    """Return a box with the share `area` of the image, centred on a random pixel and clipped to the image.
+
+    Examples:
+        >>> random_box(np.random.RandomState(0), height=32, width=32, area=0.25)
+        (4, 20, 7, 23)
+    """
     y, x = int(random.randint(height)), int(random.randint(width))
     above, sideways = (int(side * math.sqrt(area)) // 2 for side in (height, width))
     return max(y - above, 0), min(y + above, height), max(x - sideways, 0), min(x + sideways, width)
 
 
 def cutmix(images: Tensor, targets: Tensor, partners: Tensor, box: Box) -> tuple[Tensor, Tensor]:
-    """Return images [N, C, H, W] with `box` of their partners', and dense targets [N, K] mixed by the box's area."""
+    """Return images [N, C, H, W] with `box` of their partners', and dense targets [N, K] mixed by the box's area.
+
+    Args:
+        partners: a permutation of N.
+        box: top, bottom, left and right in pixels; the ends are not inside.
+
+    Examples:
+        >>> images = torch.stack([torch.zeros(1, 4, 4), torch.ones(1, 4, 4)])
+        >>> mixed, targets = cutmix(images, torch.eye(2), torch.tensor([1, 0]), (0, 2, 0, 2))
+        >>> targets
+        tensor([[0.7500, 0.2500],
+                [0.2500, 0.7500]])
+    """
     top, bottom, left, right = box
     share = (bottom - top) * (right - left) / (images.shape[2] * images.shape[3])
     mixed = images.clone()
@@ -46,8 +63,19 @@ class _CutMixHooks(BatchHooks):
 
 
 class CutMix(Method, name="cutmix", stage=Stage.MIXING, hooks=_CutMixHooks):
-    """One box, of the share 1 - l of the image with l ~ Beta(`alpha`, `alpha`), and one permutation for each batch of a
-    rank. The targets' weights follow the area that is left of the box inside of the image."""
+    """Replace a box of each image by that of another one, and mix their targets by its area (arXiv 1905.04899).
+
+    Each batch of a rank has one box and one permutation. The box has the share 1 - l of the image, l ~ Beta(`alpha`,
+    `alpha`). The weights of the targets follow the area of the box inside the image.
+
+    Examples:
+        >>> from timedrun.methods import stack
+        >>> speed = stack(CutMix(alpha=1.0), seed=1)
+        >>> speed.enter(step=0, progress=0.0)
+        >>> images, targets = speed.batch(torch.rand(8, 3, 32, 32), torch.arange(8), classes=10)
+        >>> targets.shape
+        torch.Size([8, 10])
+    """
 
     clashes: ClassVar[dict[str, str]] = {"mixup": "both mix each image with another one of its batch"}
     alpha: Finite = 1.0

@@ -15,6 +15,13 @@ def cutout(images: Tensor, centres: Tensor, length: int) -> Tensor:
 
     Args:
         centres: row and column of each square, [1 or N, squares, 2]: of all images, or of each.
+
+    Examples:
+        >>> cutout(torch.ones(1, 1, 4, 4), centres=torch.tensor([[[1, 1]]]), length=2)
+        tensor([[[[0., 0., 1., 1.],
+                  [0., 0., 1., 1.],
+                  [1., 1., 1., 1.],
+                  [1., 1., 1., 1.]]]])
     """
     inside = []
     for size, middle in zip(images.shape[2:], centres.unsqueeze(-1).unbind(2), strict=True):
@@ -43,10 +50,18 @@ class _CutOutHooks(BatchHooks):
 
 
 class CutOut(Method, name="cutout", stage=Stage.REMOVAL, hooks=_CutOutHooks):
-    """Squares of `length` of the shorter side, centred on a random pixel and clipped at the border.
+    """Set random squares of the images, with sides of `length` of the shorter side, to 0; the border clips them.
 
-    In normalized images 0 is the mean colour. MosaicML Composer cuts the same squares out of a whole batch, as here by
-    default; the paper cuts others out of each image: `per_sample`.
+    In normalized images 0 is the mean colour. By default all images of a batch lose the same squares, as in MosaicML
+    Composer. With `per_sample` each image loses others, as in the paper (arXiv 1708.04552).
+
+    Examples:
+        >>> from timedrun.methods import stack
+        >>> speed = stack(CutOut(length=0.5))
+        >>> speed.enter(step=0, progress=0.0)
+        >>> images, labels = speed.batch(torch.ones(2, 3, 32, 32), torch.arange(2), classes=10)
+        >>> bool((images == 0).any())
+        True
     """
 
     moves_pixels = False

@@ -16,9 +16,16 @@ from timedrun.methods.method import Hooks, Method, Rule, Stage, Steps, local_ten
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter and persistent buffer by name, each shared tensor once, whatever torch.compile or DDP wraps the
-    model. Other buffers are what a module computes for itself, such as the width of a window. The unit vectors of a
-    spectral norm are left out: a mean of them is no unit vector."""
+    """Return every parameter and persistent buffer by name, each shared tensor once, whether or not torch.compile or
+    DDP wraps the model.
+
+    Other buffers are what a module computes for itself, such as the width of a window. The unit vectors of a spectral
+    norm are left out: their mean is no unit vector.
+
+    Examples:
+        >>> list(tensors_of(nn.BatchNorm1d(4)))
+        ['weight', 'bias', 'running_mean', 'running_var', 'num_batches_tracked']
+    """
     inner, left = unwrapped(model), set[int]()
     for module in inner.modules():
         names = {"_u", "_v"} if isinstance(module, parametrizations._SpectralNorm) else set[str]()
@@ -32,11 +39,17 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def ema_update(shadow: list[Tensor], current: list[Tensor], smoothing: float) -> None:
-    """shadow <- smoothing * shadow + (1 - smoothing) * current, in place.
+    """Update averages in place: shadow <- smoothing * shadow + (1 - smoothing) * current.
 
     The form shadow + (1 - smoothing) * (current - shadow) leaves a tensor that never changes exactly as it is. The
     average of a half-precision tensor is float32, in which small steps are not rounded away. An integer tensor takes
     the whole part (counters lag like the rest), a boolean one the current value.
+
+    Examples:
+        >>> shadow = [torch.zeros(2)]
+        >>> ema_update(shadow, [torch.ones(2)], smoothing=0.75)
+        >>> shadow
+        [tensor([0.2500, 0.2500])]
     """
     _Pairs(shadow, current).update(smoothing)
 
@@ -99,6 +112,12 @@ class _FoundPairs(_Pairs):
 
 
 def averaged_dtype(tensor: Tensor) -> torch.dtype:
+    """Return the dtype of the average of `tensor`: float32 for half precision, else its own.
+
+    Examples:
+        >>> averaged_dtype(torch.zeros(2, dtype=torch.bfloat16))
+        torch.float32
+    """
     return torch.float32 if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.dtype
 
 
@@ -170,9 +189,22 @@ class _EMAHooks(Hooks):
 
 
 class EMA(Method, name="ema", stage=Stage.WEIGHTS, hooks=_EMAHooks):
-    """Moving average with a half-life of `half_life` optimizer steps, updated every `update_interval` steps.
+    """Evaluate a moving average of the weights, updated every `update_interval` steps, with a half-life in optimizer
+    steps.
 
     It starts as a copy at the first update; evaluations before that use the training weights.
+
+    Examples:
+        >>> from timedrun.methods import stack
+        >>> speed, net = stack(EMA(half_life=4, update_interval=1)), nn.Linear(4, 2)
+        >>> model = speed.model(net)
+        >>> for step in range(2):
+        ...     speed.before_step(model, step, progress=step / 2)
+        ...     _ = nn.init.constant_(model.bias, step)  # the optimizer's step
+        ...     speed.after_step(model)
+        >>> with speed.evaluation(model):
+        ...     print(model.bias.detach())
+        tensor([0.1591, 0.1591])
     """
 
     half_life: Annotated[float, Rule(lambda steps: steps > 0, "above 0 steps")] = 100.0

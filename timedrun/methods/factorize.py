@@ -13,22 +13,43 @@ RANK = Rule(lambda value: value > 0 and (value <= 1 or not value % 1), "a fracti
 
 
 def factors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """Return A (outputs, rank) and B (rank, inputs) whose product is nearest to `weight` (outputs, inputs), from its
-    singular value decomposition in float32; both have the roots of the singular values."""
+    """Return the factors A (outputs, rank) and B (rank, inputs) whose product is nearest to `weight` (outputs, inputs).
+
+    They come from its singular value decomposition in float32; both have the roots of the singular values.
+
+    Examples:
+        >>> first, second = factors(torch.ones(4, 3), rank=1)
+        >>> torch.allclose(first @ second, torch.ones(4, 3))
+        True
+    """
     left, values, right = torch.linalg.svd(weight.float(), full_matrices=False)
     roots = values[:rank].sqrt()
     return (left[:, :rank] * roots).to(weight.dtype), (roots[:, None] * right[:rank]).to(weight.dtype)
 
 
 def rank_of(latent: float, inputs: int, outputs: int, taps: int = 1) -> int:
-    """Return the rank that `latent` stands for, or 0 if two factors would hold as many values as the one matrix of
-    `outputs` rows and `inputs` * `taps` columns."""
+    """Return the rank that `latent` stands for, or 0 if two factors would hold as many values as the one matrix.
+
+    Args:
+        latent: the rank; up to 1: a fraction of the lesser of `inputs` and `outputs`.
+        taps: of a convolution's kernel; the matrix has `outputs` rows and `inputs` * `taps` columns.
+
+    Examples:
+        >>> rank_of(0.25, inputs=512, outputs=256), rank_of(0.9, inputs=512, outputs=256)
+        (64, 0)
+    """
     rank = int(latent if latent > 1 else latent * min(inputs, outputs))
     return rank if rank * (inputs * taps + outputs) < inputs * taps * outputs else 0
 
 
 class Factorized(nn.Sequential):
-    """Pair of thinner layers in place of one, whose weight a model may read."""
+    """Apply a pair of thinner layers in place of one, whose weight a model may read.
+
+    Examples:
+        >>> pair = Factorized(nn.Linear(8, 2, bias=False), nn.Linear(2, 4))
+        >>> pair.weight.shape, pair(torch.rand(1, 8)).shape
+        (torch.Size([4, 8]), torch.Size([1, 4]))
+    """
 
     acted = False
 
@@ -38,7 +59,8 @@ class Factorized(nn.Sequential):
 
     @property
     def weight(self) -> Tensor:
-        """Product of the factors, in the shape of the layer's weight: torch's fused encoder layer computes with it."""
+        """Return the product of the factors, in the shape of the layer's weight: torch's fused encoder layer computes
+        with it."""
         self.acted = True
         first, last = (factor.get_parameter("weight") for factor in self)
         return (last.flatten(1) @ first.flatten(1)).view(len(last), *first.shape[1:])
@@ -72,9 +94,16 @@ def _factorized(layer: nn.Module, rank: int) -> Factorized:
 
 
 class Factorize(Method, name="factorize"):
-    """Plain convolutions and linear layers in pairs of rank `latent`, which begin as the nearest product to the layer's
-    weights: a convolution of the same kernel to the latent channels and a 1x1 one, or two linear layers
-    (Denton et al. 2014, arXiv 1404.0736)."""
+    """Replace plain convolutions and linear layers by pairs of rank `latent_channels` or `latent_features`.
+
+    The pairs begin as the nearest product to the layer's weights: a convolution of the same kernel to the latent
+    channels and a 1x1 one, or two linear layers (Denton et al. 2014, arXiv 1404.0736).
+
+    Examples:
+        >>> model, change = Factorize(latent_features=0.25).model(nn.Sequential(nn.Linear(512, 512)))
+        >>> model[0][0]
+        Linear(in_features=512, out_features=128, bias=False)
+    """
 
     acting: ClassVar[tuple[type, ...]] = (Factorized,)
     latent_channels: Annotated[float, RANK] = 0.25

@@ -17,8 +17,15 @@ MULTIPLE = 16
 
 
 def quantize(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return `x` divided by a scale, in `dtype`, and the 0-dimensional float32 scale, with which the largest magnitude
-    of `x` becomes the largest number of `dtype`; 1 / that number if `x` is zero."""
+    """Return `x` divided by a scale, in `dtype`, and the 0-dimensional float32 scale.
+
+    The scale maps the largest magnitude of `x` to the largest number of `dtype`; it is 1 / that number if `x` is zero.
+
+    Examples:
+        >>> quantized, scale = quantize(torch.tensor([1.0, -2.0]), torch.float8_e4m3fn)
+        >>> quantized.float() * scale
+        tensor([ 1., -2.])
+    """
     largest = x.abs().amax().float()
     scale = torch.where(largest > 0, largest, 1.0) / torch.finfo(dtype).max
     return (x.float() / scale).to(dtype), scale
@@ -47,15 +54,21 @@ class _Float8Product(torch.autograd.Function):
 
 
 def float8_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return `torch.nn.functional.linear` with operands of 8 bits, forward and backward, in autocast's type or that of
-    `x`; products are rounded to bfloat16.
+    """Apply `torch.nn.functional.linear` with operands of 8 bits, forward and backward. The result is in autocast's
+    type or that of `x`; products are rounded to bfloat16.
 
     Inputs and weights are in e4m3, gradients of the outputs in e5m2, each scaled by its largest magnitude (tensorwise
     dynamic scaling). Needs a GPU of compute capability 8.9 or above; a CPU emulates it. Formats: Micikevicius et al.
     2022, arXiv 2209.05433.
 
     Args:
-        x: (..., K). weight: (M, K); 16 divides M and K. bias: (M).
+        x: (..., K).
+        weight: (M, K); 16 divides M and K.
+        bias: (M).
+
+    Examples:
+        >>> float8_linear(torch.ones(2, 16), torch.ones(32, 16)).shape
+        torch.Size([2, 32])
     """
     rows = x.reshape(-1, x.shape[-1])
     # Always, even by 0 rows: a condition on the number of rows would be compiled twice. No rows become 16 as well.
@@ -69,7 +82,12 @@ def float8_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tens
 
 
 class Float8Linear(nn.Linear):
-    """Linear layer computed by `float8_linear`."""
+    """Apply a linear layer by `float8_linear`.
+
+    Examples:
+        >>> Float8Linear(16, 32)(torch.ones(2, 16)).shape
+        torch.Size([2, 32])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., in_features) -> (..., out_features)."""
@@ -77,7 +95,13 @@ class Float8Linear(nn.Linear):
 
 
 class Float8(Method, name="float8", stage=Stage.FORMAT):
-    """8-bit matrix products in the linear layers whose sizes 16 divides. Parameters keep names and number format."""
+    """Multiply in 8 bits in linear layers whose sizes 16 divides. Parameters keep names and number format.
+
+    Examples:
+        >>> model, change = Float8().model(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 10)))
+        >>> change
+        '1 linear layers; left as they were: 1 torch.nn.modules.linear.Linear'
+    """
 
     acting: ClassVar[tuple[type, ...]] = (Float8Linear,)
     layers: str = ".*"

@@ -9,7 +9,12 @@ from timedrun.methods.method import Method
 
 
 class GatedIntermediate(nn.Module):
-    """activation(W1 x) * (W2 x), without biases: (..., hidden) -> (..., features)."""
+    """Apply activation(W1 x) * (W2 x), without biases: (..., hidden) -> (..., features).
+
+    Examples:
+        >>> GatedIntermediate(hidden=8, features=32, activation=nn.GELU())(torch.rand(2, 8)).shape
+        torch.Size([2, 32])
+    """
 
     def __init__(self, hidden: int, features: int, activation: Any) -> None:
         super().__init__()
@@ -23,8 +28,15 @@ class GatedIntermediate(nn.Module):
 
 
 class GatedLinearUnits(Method, name="gated_linear_units"):
-    """Gated feed-forward layers in transformers' BERT and RoBERTa (Shazeer 2020, arXiv 2002.05202), with the model's
-    own activation. Dropout stays after the output map, where transformers has it; MosaicML Composer's is before."""
+    """Gate the feed-forward layers in transformers' BERT and RoBERTa (Shazeer 2020, arXiv 2002.05202), with the model's
+    own activation. Dropout stays after the output map, where transformers has it; MosaicML Composer's is before.
+
+    Examples:
+        >>> GatedLinearUnits(iso_parameters=True).model(nn.Linear(4, 2))
+        Traceback (most recent call last):
+            ...
+        timedrun.methods.method.NoEffect: gated_linear_units found no feed-forward layer of transformers' BERT or ...
+    """
 
     acting: ClassVar[tuple[type, ...]] = (GatedIntermediate,)
     iso_parameters: bool = False

@@ -33,15 +33,33 @@ class _Ghost(nn.modules.batchnorm._BatchNorm):
 
 
 class GhostBatchNorm1d(_Ghost, nn.BatchNorm1d):
-    """Batch norm over parts of a batch (N, C) or (N, C, L)."""
+    """Normalize parts of a batch (N, C) or (N, C, L).
+
+    Examples:
+        >>> model, _ = GhostBatchNorm().model(nn.Sequential(nn.BatchNorm1d(8)))
+        >>> type(model[0]).__name__
+        'GhostBatchNorm1d'
+    """
 
 
 class GhostBatchNorm2d(_Ghost, nn.BatchNorm2d):
-    """Batch norm over parts of a batch (N, C, H, W)."""
+    """Normalize parts of a batch (N, C, H, W).
+
+    Examples:
+        >>> model, _ = GhostBatchNorm().model(nn.Sequential(nn.BatchNorm2d(8)))
+        >>> type(model[0]).__name__
+        'GhostBatchNorm2d'
+    """
 
 
 class GhostBatchNorm3d(_Ghost, nn.BatchNorm3d):
-    """Batch norm over parts of a batch (N, C, D, H, W)."""
+    """Normalize parts of a batch (N, C, D, H, W).
+
+    Examples:
+        >>> model, _ = GhostBatchNorm().model(nn.Sequential(nn.BatchNorm3d(8)))
+        >>> type(model[0]).__name__
+        'GhostBatchNorm3d'
+    """
 
 
 _GHOSTS: dict[type[nn.Module], type[_Ghost]] = {
@@ -52,8 +70,14 @@ _GHOSTS: dict[type[nn.Module], type[_Ghost]] = {
 
 
 class GhostBatchNorm(Method, name="ghost_batch_norm"):
-    """Batch norm over parts of `ghost_batch` samples (Hoffer et al. 2017, arXiv 1705.08741), with the momentum divided
-    by their number, as in MosaicML Composer. Evaluation is as it was."""
+    """Normalize parts of `ghost_batch` samples (Hoffer et al. 2017, arXiv 1705.08741), with the momentum divided by
+    their number, as in MosaicML Composer. Evaluation does not change.
+
+    Examples:
+        >>> model, change = GhostBatchNorm(ghost_batch=16).model(nn.Sequential(nn.BatchNorm2d(8)))
+        >>> change
+        '1 batch norms over parts of 16 samples'
+    """
 
     acting: ClassVar[tuple[type, ...]] = (_Ghost,)
     ghost_batch: Annotated[int, Rule(lambda count: count >= 2, "2 samples or more")] = 32

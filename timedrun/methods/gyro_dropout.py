@@ -13,11 +13,17 @@ from timedrun.methods.training.sampling import stream_seed
 
 
 class GyroDropoutLayer(nn.Dropout):
-    """Dropout of the features of (N, F), (N, L, F), (N, H, H, F) or of the channels of (N, C, H, W) with masks given
-    from outside.
+    """Drop the features of (N, F), (N, L, F), (N, H, H, F) or the channels of (N, C, H, W) with masks given from
+    outside.
 
-    Attention keeps ordinary dropout of `p`: code that only reads `p`, and probabilities (rows that sum to 1), which
+    Attention keeps ordinary dropout of `p`: code that only reads `p`, and probabilities (rows that sum to 1). These
     have no features: whole heads or keys would be dropped.
+
+    Examples:
+        >>> layer = GyroDropoutLayer(p=0.1, rate=0.5)
+        >>> layer.choose(seed=0, chosen=(3, 7))  # one mask for each half of a batch
+        >>> layer.mask(3, features=8).shape
+        torch.Size([8])
     """
 
     def __init__(self, p: float, rate: float, inplace: bool = False) -> None:
@@ -83,12 +89,20 @@ class _GyroDropoutHooks(Hooks):
 
 
 class GyroDropout(Method, name="gyro_dropout", hooks=_GyroDropoutHooks):
-    """Dropout by `sigma` masks drawn before the run, of which `tau` are in use at a time, each for a part of the batch
-    (Lee et al. 2022, "Gyro Dropout", MLSys 2022).
+    """Drop features by `sigma` masks drawn before the run, of which `tau` are in use at a time, each for a part of the
+    batch (Lee et al. 2022, "Gyro Dropout", MLSys 2022).
 
     The run is divided into sigma / tau equal parts, and each mask is used in one of them. Masks and order are functions
-    of the seed, and the part of the progress, so that a resumed run has the same ones; MosaicML Composer's, which draws
-    them again, cannot be resumed.
+    of the seed, and the part is one of the progress, so a resumed run has the same ones. MosaicML Composer draws them
+    again and cannot be resumed.
+
+    Examples:
+        >>> from timedrun.methods import Position
+        >>> method = GyroDropout(p=0.5, sigma=8, tau=2)
+        >>> len(method.chosen(Position(step=0, progress=0.0)))
+        2
+        >>> method.model(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1)))[0][1]
+        GyroDropoutLayer(p=0.1, inplace=False)
     """
 
     acting: ClassVar[tuple[type, ...]] = (GyroDropoutLayer,)

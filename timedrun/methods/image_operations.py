@@ -24,7 +24,13 @@ four, which resemble the corruptions of ImageNet-C."""
 
 
 def autocontrast(images: Tensor, strength: Tensor) -> Tensor:
-    """Stretch each channel to 0 to 255."""
+    """Stretch each channel to 0 to 255.
+
+    Examples:
+        >>> images = torch.tensor([[[[50, 100]]]], dtype=torch.uint8)
+        >>> autocontrast(images, torch.zeros(1))
+        tensor([[[[  0, 255]]]], dtype=torch.uint8)
+    """
     low, high = images.amin((2, 3), keepdim=True).float(), images.amax((2, 3), keepdim=True).float()
     one_value = low == high
     low, high = low.masked_fill(one_value, 0), high.masked_fill(one_value, 255)
@@ -32,7 +38,13 @@ def autocontrast(images: Tensor, strength: Tensor) -> Tensor:
 
 
 def equalize(images: Tensor, strength: Tensor) -> Tensor:
-    """Give each channel an even histogram."""
+    """Give each channel an even histogram.
+
+    Examples:
+        >>> images = torch.arange(64, dtype=torch.uint8).repeat(1, 1, 8, 1)
+        >>> int(equalize(images, torch.zeros(1)).max())
+        255
+    """
     values = images.flatten(2).long()
     histogram = values.new_zeros(*values.shape[:2], 256).scatter_add_(2, values, torch.ones_like(values))
     brightest = histogram.gather(2, values.amax(2, keepdim=True))
@@ -43,12 +55,22 @@ def equalize(images: Tensor, strength: Tensor) -> Tensor:
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
-    """Keep the highest bits of each value."""
+    """Keep the `bits` highest bits of each value.
+
+    Examples:
+        >>> posterize(torch.tensor([[[[200, 7]]]], dtype=torch.uint8), bits=torch.tensor([4]))
+        tensor([[[[192,   0]]]], dtype=torch.uint8)
+    """
     return images & (256 - 2 ** (8 - bits)).byte().view(-1, 1, 1, 1)
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
-    """Invert values from the threshold on."""
+    """Invert values from the `threshold` on.
+
+    Examples:
+        >>> solarize(torch.tensor([[[[200, 7]]]], dtype=torch.uint8), threshold=torch.tensor([128]))
+        tensor([[[[55,  7]]]], dtype=torch.uint8)
+    """
     inverted = images >= threshold.short().view(-1, 1, 1, 1)
     return images ^ inverted.byte().neg_()  # 255 where True
 
@@ -67,7 +89,14 @@ def _affine(images: Tensor, x: Sequence[Tensor | float] = (1, 0, 0), y: Sequence
 
 
 def rotate(images: Tensor, degrees: Tensor) -> Tensor:
-    """Rotate counter-clockwise around the centre."""
+    """Rotate counter-clockwise around the centre.
+
+    Examples:
+        >>> image = torch.tensor([[[[255, 0], [0, 0]]]], dtype=torch.uint8)
+        >>> rotate(image, degrees=torch.tensor([90.0]))
+        tensor([[[[  0,   0],
+                  [255,   0]]]], dtype=torch.uint8)
+    """
     cos, sin = degrees.deg2rad().cos(), degrees.deg2rad().sin()
     x, y = images.shape[3] / 2, images.shape[2] / 2
     return _affine(images, (cos, -sin, x - cos * x + sin * y), (sin, cos, y - sin * x - cos * y))
@@ -87,7 +116,13 @@ def _blended(images: Tensor, plain: Tensor, factor: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
-    """Blend with the image smoothed by [1 1 1; 1 5 1; 1 1 1] / 13, whose border is not smoothed."""
+    """Blend with the image smoothed by [1 1 1; 1 5 1; 1 1 1] / 13, whose border is not smoothed.
+
+    Examples:
+        >>> images = torch.randint(256, (1, 3, 8, 8), dtype=torch.uint8)
+        >>> torch.equal(sharpness(images, factor=torch.tensor([1.0])), images)
+        True
+    """
     plain = images.float()
     inner = plain[:, :, 1:-1, 1:-1]
     three_rows = plain[:, :, :-2] + plain[:, :, 1:-1] + plain[:, :, 2:]
@@ -116,6 +151,12 @@ ENHANCING = ("color", "contrast", "brightness", "sharpness")
 
 
 def names_of(chosen: OperationSet) -> list[str]:
+    """Return the names of the operations in the set `chosen`.
+
+    Examples:
+        >>> len(names_of("all")), len(names_of("safe"))
+        (13, 9)
+    """
     return [name for name in OPERATIONS if chosen != "safe" or name not in ENHANCING]
 
 
@@ -124,6 +165,10 @@ def strengths(name: str, chosen: OperationSet, severity: float, draws: Values, s
 
     The level is 0.1 to `severity`, of 10. Ranges are those of AugMix (arXiv 1912.02781) and MosaicML Composer: 30
     degrees, 4 bits, all values, a shear of 0.3, a third of `size` (height, width).
+
+    Examples:
+        >>> [float(s) for s in strengths("rotate", "all", 10, np.array([[0.5, 0.2]]), size=(224, 224))]  # degrees
+        [15.0]
     """
     level, up = 0.1 + (severity - 0.1) * draws[:, 0], draws[:, 1] < 0.5
     if name in ENHANCING and chosen == "original":
@@ -144,7 +189,13 @@ def strengths(name: str, chosen: OperationSet, severity: float, draws: Values, s
 
 
 def operate(images: Tensor, chosen: OperationSet, severity: float, draws: Values) -> Tensor:
-    """Return 8-bit images [N, C, H, W], each after one operation by its row of `draws` [N, 3], uniform in [0, 1)."""
+    """Return 8-bit images [N, C, H, W], each after one operation by its row of `draws` [N, 3], uniform in [0, 1).
+
+    Examples:
+        >>> images = torch.randint(256, (2, 3, 8, 8), dtype=torch.uint8)
+        >>> operate(images, "all", severity=9, draws=np.random.RandomState(0).rand(2, 3)).shape
+        torch.Size([2, 3, 8, 8])
+    """
     if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] not in (1, 3):
         raise ValueError(
             f"operations on images need torch.uint8 [batch, 1 or 3, height, width], got {images.dtype} "

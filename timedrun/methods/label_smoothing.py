@@ -9,7 +9,13 @@ from timedrun.methods.training.loss import dense_targets
 
 
 def smoothed(targets: Tensor, smoothing: float, classes: int) -> Tensor:
-    """(1 - smoothing) * t + smoothing / classes for class indices [N] or dense targets [N, classes]; always dense."""
+    """Return (1 - smoothing) * t + smoothing / classes for class indices [N] or dense targets [N, classes]; always
+    dense.
+
+    Examples:
+        >>> smoothed(torch.tensor([1]), smoothing=0.2, classes=4)
+        tensor([[0.0500, 0.8500, 0.0500, 0.0500]])
+    """
     return dense_targets(targets, classes) * (1 - smoothing) + smoothing / classes
 
 
@@ -25,7 +31,16 @@ class _LabelSmoothingHooks(BatchHooks):
 
 
 class LabelSmoothing(Method, name="label_smoothing", stage=Stage.TARGETS, hooks=_LabelSmoothingHooks):
-    """Training targets only; evaluation counts the true class (Szegedy 2015, arXiv 1512.00567)."""
+    """Smooth training targets; evaluation counts the true class (Szegedy 2015, arXiv 1512.00567).
+
+    Examples:
+        >>> from timedrun.methods import stack
+        >>> speed = stack(LabelSmoothing(smoothing=0.2))
+        >>> speed.enter(step=0, progress=0.0)
+        >>> images, targets = speed.batch(torch.rand(1, 8), torch.tensor([1]), classes=4)
+        >>> targets
+        tensor([[0.0500, 0.8500, 0.0500, 0.0500]])
+    """
 
     moves_pixels = False
     smoothing: Fraction = 0.1

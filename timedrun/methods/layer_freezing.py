@@ -12,7 +12,12 @@ from timedrun.methods.method import Hooks, Method, Part, Position, Rule, Stage
 
 
 def layers_of(model: nn.Module) -> list[list[nn.Parameter]]:
-    """Return the trainable parameters of each module that holds some itself, in order of registration."""
+    """Return the trainable parameters of each module that holds some itself, in order of registration.
+
+    Examples:
+        >>> len(layers_of(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))))
+        2
+    """
     layers = ([p for p in module._parameters.values() if p is not None] for module in model.modules())
     trainable = ([parameter for parameter in layer if parameter.requires_grad] for layer in layers)
     return [layer for layer in trainable if layer]
@@ -45,12 +50,18 @@ class _LayerFreezingHooks(Hooks):
 
 
 class LayerFreezing(Method, name="layer_freezing", stage=Stage.STEP, hooks=_LayerFreezingHooks):
-    """Frozen layers, from the first on, whose number grows linearly from 0 at `start` to `level` of all but the last at
-    the end of the run (Brock et al. 2017, arXiv 1706.04983, in the form of MosaicML Composer, which counts layers
-    without parameters, too).
+    """Freeze layers, from the first on: none at `start` of the run, then linearly more, `level` of all but the last at
+    its end.
 
     Frozen parameters keep their values; running statistics of batch norm go on. The number is a function of progress
     alone. A compiled model is compiled again at each change, and not at all after torch's limit of 8 (with a warning).
+    Source: Brock et al. 2017 (arXiv 1706.04983), in the form of MosaicML Composer, which also counts layers without
+    parameters.
+
+    Examples:
+        >>> method = LayerFreezing(start=0.5, level=1.0)
+        >>> [method.count(layers=11, progress=progress) for progress in (0.25, 0.5, 0.75, 1.0)]
+        [0, 0, 5, 10]
     """
 
     recompiles: ClassVar[bool] = True

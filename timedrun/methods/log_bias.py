@@ -9,21 +9,39 @@ from timedrun.methods.method import Hooks, Method, Position, unwrapped
 
 
 def takers(model: nn.Module, layer: nn.Linear) -> list[nn.Linear]:
-    """Return the other linear layers of `model` that take as many features as `layer` has outputs."""
+    """Return the other linear layers of `model` that take as many features as `layer` has outputs.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+        >>> takers(model, model[0])
+        [Linear(in_features=8, out_features=2, bias=True)]
+    """
     others = [other for other in model.modules() if isinstance(other, nn.Linear) and other is not layer]
     return [other for other in others if other.in_features == layer.out_features]
 
 
 def may_be_hidden(model: nn.Module, last: nn.Linear) -> bool:
-    """Return True if the outputs of `last` fit a layer whose own fit none, as the classifier of a model that registers
-    its body after it."""
+    """Return True if the outputs of `last` fit a layer whose own outputs fit none. The classifier of a model that
+    registers its body after it is such a layer.
+
+    Examples:
+        >>> model = nn.ModuleDict({"head": nn.Linear(8, 2), "body": nn.Linear(4, 8)})
+        >>> may_be_hidden(model, model["body"])
+        True
+    """
     return any(not takers(model, other) for other in takers(model, last))
 
 
 def classifier(model: nn.Module, classes: int = 0) -> tuple[str, nn.Linear] | None:
-    """Return the name and the layer of the model's last module with parameters, in order of registration; with
-    `classes`, of its last nn.Linear with as many outputs, one whose outputs fit no other layer if there is. None if it
-    is not an nn.Linear with a bias."""
+    """Return the name and the layer of the model's last module with parameters, in order of registration.
+
+    With `classes`, return the last nn.Linear with as many outputs, one whose outputs fit no other layer if there is
+    one. Return None if the module is not an nn.Linear with a bias.
+
+    Examples:
+        >>> classifier(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+        ('2', Linear(in_features=8, out_features=2, bias=True))
+    """
     own = ((name, part) for name, part in model.named_modules() if "parametrizations" not in name.split("."))
     parts = [(name, part) for name, part in own if part._parameters]
     if classes:
@@ -43,6 +61,13 @@ def linear_log_constant_bias(model: nn.Module, classes: int = 0) -> str | None:
     Raises ValueError for several classifiers: layers as wide as the last that lead to no other layer, such as the
     auxiliary heads of GoogLeNet and the second head of a distilled DeiT; and without `classes` if the last layer may be
     a hidden one.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1000))
+        >>> linear_log_constant_bias(model)
+        'bias of 2 set to -ln(1000)'
+        >>> f"{model[2].bias[0]:.4f}"
+        '-6.9078'
     """
     chosen = classifier(model, classes)
     if chosen is None:
@@ -92,7 +117,13 @@ class _LogBiasHooks(Hooks):
 
 
 class LogBias(Method, name="log_bias", hooks=_LogBiasHooks):
-    """Initial bias of the classifier for binary cross-entropy, as in MLPerf v2.0's ResNet-50 methods run."""
+    """Start the classifier's bias at -ln(classes) for binary cross-entropy, as in MLPerf v2.0's ResNet-50 methods run.
+
+    Examples:
+        >>> model, change = LogBias().model(nn.Sequential(nn.Linear(4, 1000)))
+        >>> change
+        'bias of 0 set to -ln(1000)'
+    """
 
     moves_pixels = False
 

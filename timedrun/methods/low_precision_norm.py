@@ -14,9 +14,16 @@ Norm = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 
 
 def norm_in_type(inputs: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm, last: int = 0) -> Tensor:
-    """Return `norm` of all three, which have one type.
+    """Return `norm` of all three tensors, which have one type.
 
-    last: dimensions of `inputs` after that of `weight` and `bias`.
+    Args:
+        norm: (inputs, weight, bias) -> the normalized inputs.
+        last: dimensions of `inputs` after that of `weight` and `bias`.
+
+    Examples:
+        >>> inputs, weight, bias = torch.rand(2, 8).bfloat16(), torch.ones(8).bfloat16(), torch.zeros(8).bfloat16()
+        >>> norm_in_type(inputs, weight, bias, lambda x, w, b: F.layer_norm(x, (8,), w, b)).dtype
+        torch.bfloat16
     """
     if inputs.device.type != "cpu":
         return norm(inputs, weight, bias)
@@ -53,14 +60,26 @@ class _Autocast(nn.Module):
 
 
 class AutocastLayerNorm(_Autocast, nn.LayerNorm):
-    """Layer norm of (..., *normalized_shape)."""
+    """Apply layer norm to (..., *normalized_shape) in autocast's type.
+
+    Examples:
+        >>> with torch.autocast("cpu", torch.bfloat16):
+        ...     AutocastLayerNorm(8)(torch.rand(2, 8)).dtype
+        torch.bfloat16
+    """
 
     def normalized(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         return F.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
 
 
 class AutocastGroupNorm(_Autocast, nn.GroupNorm):
-    """Group norm of (N, C, ...)."""
+    """Apply group norm to (N, C, ...) in autocast's type.
+
+    Examples:
+        >>> with torch.autocast("cpu", torch.bfloat16):
+        ...     AutocastGroupNorm(2, 8)(torch.rand(2, 8, 4, 4)).dtype
+        torch.bfloat16
+    """
 
     channels_first: ClassVar[bool] = True
 
@@ -83,9 +102,14 @@ class _LowPrecision(Method):
 
 
 class LowPrecisionLayerNorm(_LowPrecision, name="low_precision_layer_norm", stage=Stage.FORMAT):
-    """Layer norm in autocast's type, as fast as a fused kernel; no effect without autocast (MosaicML Composer).
+    """Compute layer norm in autocast's type, as fast as a fused kernel; no effect without autocast (MosaicML Composer).
 
-    apex's fused norm is not used: torch's own kernel runs in the same type and needs no package.
+    The method does not use apex's fused norm: torch's own kernel runs in the same type and needs no package.
+
+    Examples:
+        >>> model, change = LowPrecisionLayerNorm().model(nn.Sequential(nn.LayerNorm(8)))
+        >>> change
+        "1 norms computed in autocast's type"
     """
 
     kind: ClassVar[type[nn.Module]] = nn.LayerNorm
@@ -93,7 +117,13 @@ class LowPrecisionLayerNorm(_LowPrecision, name="low_precision_layer_norm", stag
 
 
 class LowPrecisionGroupNorm(_LowPrecision, name="low_precision_group_norm", stage=Stage.FORMAT):
-    """Group norm in autocast's type; no effect without autocast (MosaicML Composer)."""
+    """Compute group norm in autocast's type; no effect without autocast (MosaicML Composer).
+
+    Examples:
+        >>> model, change = LowPrecisionGroupNorm().model(nn.Sequential(nn.GroupNorm(2, 8)))
+        >>> change
+        "1 norms computed in autocast's type"
+    """
 
     kind: ClassVar[type[nn.Module]] = nn.GroupNorm
     acting: ClassVar[tuple[type, ...]] = (AutocastGroupNorm,)

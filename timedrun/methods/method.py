@@ -29,7 +29,18 @@ Losses = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Rule:
-    """Range of a field, `Annotated[type, Rule(holds, words)]`: ValueError says that it must be as `words` have it."""
+    """Limit the values of a field: `Annotated[type, Rule(holds, words)]`.
+
+    A value for which `holds` is False raises ValueError, which says that it must be as `words` have it.
+
+    Examples:
+        >>> class Noise(Method):
+        ...     scale: Annotated[float, Rule(lambda scale: scale > 0, "above 0")] = 0.1
+        >>> Noise(scale=-1.0)
+        Traceback (most recent call last):
+            ...
+        ValueError: timedrun.methods.method:Noise.scale must be above 0, not -1.0
+    """
 
     holds: Callable[[Any], bool]
     words: str
@@ -46,12 +57,26 @@ Probability = Annotated[float, Rule(lambda value: 0 < value < 1, "a probability 
 
 
 class NoEffect(TimedrunError, RuntimeError):
-    """Raised if a requested method changed nothing, so that a result naming it would be wrong."""
+    """Raised if a requested method changed nothing: a result that names the method would be wrong.
+
+    Examples:
+        >>> from timedrun.methods import BlurPool, stack
+        >>> try:
+        ...     stack(BlurPool()).model(nn.Linear(4, 2))
+        ... except NoEffect:
+        ...     print("nothing to blur")
+        nothing to blur
+    """
 
 
 class Stage(IntEnum):
-    """Part of a run that a method changes. A stack applies its methods in this order, whatever order they are given in,
-    and methods of one stage in the order given."""
+    """Name the part of a run that a method changes. A stack applies its methods in the order of their stages, whatever
+    order they are given in, and methods of one stage in the order given.
+
+    Examples:
+        >>> Stage.MODEL < Stage.TARGETS < Stage.WEIGHTS
+        True
+    """
 
     MODEL = 0
     """Layers and their initial weights."""
@@ -74,7 +99,16 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Place in a run. What a method draws or schedules is a function of it alone, so that a resumed run repeats it."""
+    """Name a place in a run. What a method draws or schedules is a function of the position alone, so a resumed run
+    repeats it.
+
+    Examples:
+        >>> at = Position(step=10, progress=0.5, seed=1)
+        >>> at.random("mixup").rand() == at.random("mixup").rand()
+        True
+        >>> at.random("mixup").rand() == at.random("cutmix").rand()
+        False
+    """
 
     step: int
     """Optimizer steps taken before this one."""
@@ -93,9 +127,19 @@ class Position:
 
 
 class Hooks:
-    """Run-time state of one method in one run. Hooks have no effect unless a method overrides them.
+    """Hold the run-time state of one method in one run. Hooks have no effect unless a subclass overrides them.
 
-    Each is called at the place of the same name in a training loop, in the order below.
+    A training loop calls each hook at the place of the same name, in the order below.
+
+    Examples:
+        >>> class Halving(Hooks):
+        ...     def gradients(self, model, at):
+        ...         for parameter in model.parameters():
+        ...             parameter.grad /= 2
+        >>> class HalvedGradients(Method, name="halved", stage=Stage.STEP, hooks=Halving):
+        ...     done = "gradients halved"
+        >>> HalvedGradients().hooks().effect() is None
+        True
     """
 
     saved: ClassVar[tuple[str, ...]] = ()
@@ -140,7 +184,7 @@ class Hooks:
         """Change the gradients, which are reduced over the ranks and unscaled, before the optimizer uses them."""
 
     def after_step(self, model: nn.Module, step: int) -> None:
-        """Called after each optimizer step; `step` counts from 1."""
+        """Follow an optimizer step; `step` counts from 1."""
 
     def evaluation(self, model: nn.Module) -> AbstractContextManager[None]:
         """Return the context in which the model is evaluated."""
@@ -164,14 +208,35 @@ class Hooks:
 
 
 class BatchHooks(Hooks):
-    """Hooks that count the batches that they change."""
+    """Count the batches that the hooks change, in `batches`.
+
+    Examples:
+        >>> class Negation(BatchHooks):
+        ...     done = "{hooks.batches} batches negated"
+        ...     def batch(self, inputs, targets, at, classes):
+        ...         self.batches += 1
+        ...         return -inputs, targets
+        >>> hooks = Negation(Method())
+        >>> _ = hooks.batch(torch.ones(2), torch.zeros(2), Position(0, 0.0), classes=2)
+        >>> hooks.effect()
+        '1 batches negated'
+    """
 
     saved = ("batches",)
     batches = 0
 
 
 class SizeHooks(Hooks):
-    """Hooks that count the batches of each size, in pixels or tokens; `done` has {least} and {most}."""
+    """Count the batches of each size, in pixels or tokens. The text `done` may contain {least} and {most}.
+
+    Examples:
+        >>> hooks = SizeHooks(Method())
+        >>> hooks.done = "of {least} to {most} px"
+        >>> for size in (112, 224, 224):
+        ...     hooks.count(size)
+        >>> hooks.effect()
+        '3 batches of 112 to 224 px'
+    """
 
     saved = ("batches",)
 
@@ -180,6 +245,7 @@ class SizeHooks(Hooks):
         self.batches: dict[int, int] = {}
 
     def count(self, size: int) -> None:
+        """Count one batch of `size`."""
         self.batches[size] = self.batches.get(size, 0) + 1
 
     def effect(self) -> str | None:
@@ -199,9 +265,20 @@ PLACES = (
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """Published speed-up method with its hyper-parameters; holds no state of a run. A subclass becomes a frozen
-    dataclass; it names itself (default: `module:X`), its stage and its hooks in `class X(Method, name=..., stage=...,
-    hooks=...)`."""
+    """Describe a published speed-up method by its hyper-parameters, without the state of a run.
+
+    A subclass becomes a frozen dataclass. It states its name (default: `module:X`), its stage and its hooks in `class
+    X(Method, name=..., stage=..., hooks=...)`.
+
+    Examples:
+        >>> class Halve(Method, name="halve"):
+        ...     def model(self, model):
+        ...         with torch.no_grad():
+        ...             model[-1].bias /= 2
+        ...         return model, "bias halved"
+        >>> Halve().model(nn.Sequential(nn.Linear(4, 2)))[1]
+        'bias halved'
+    """
 
     name: ClassVar[str] = ""
     stage: ClassVar[Stage] = Stage.MODEL
@@ -251,7 +328,7 @@ class Method:
 
     @property
     def acts_from(self) -> float:
-        """Elapsed fraction of a run before which the method has no effect."""
+        """Return the elapsed fraction of a run before which the method has no effect."""
         return 0.0
 
     @property
@@ -272,29 +349,53 @@ class Method:
         return model, ""
 
     def hooks(self) -> Hooks:
+        """Return new hooks of this method, for one run."""
         return self._hooks(self)
 
 
 def masks(targets: Any) -> list[Any]:
-    """Return the parts of `targets`, a tensor or a tuple, list or dict of them, that have values for each pixel of
-    images: those of three dimensions or more."""
+    """Return the parts of `targets` that have a value for each pixel of images: tensors of three dimensions or more.
+    `targets` is a tensor, or a tuple, list or dict of tensors.
+
+    Examples:
+        >>> [part.shape for part in masks((torch.zeros(4), torch.zeros(4, 32, 32)))]
+        [torch.Size([4, 32, 32])]
+    """
     return [part for part in tree_leaves(targets) if getattr(part, "ndim", 0) > 2]
 
 
 def moved(targets: Any, move: Callable[[Tensor], Tensor]) -> Any:
-    """Return `targets` with `move` of their parts that `masks` returns."""
+    """Return `targets` after `move` of the parts that `masks` returns.
+
+    Examples:
+        >>> classes, mask = moved((torch.tensor([7]), torch.tensor([[[0, 1]]])), lambda mask: mask.flip(-1))
+        >>> classes, mask
+        (tensor([7]), tensor([[[1, 0]]]))
+    """
     return tree_map(lambda part: move(part) if masks(part) else part, targets)
 
 
 def left_out(layers: Iterable[nn.Module]) -> str:
-    """Describe layers that a method left as they were, by type; "" for none."""
+    """Describe the layers that a method left unchanged, by type; "" for none.
+
+    Examples:
+        >>> left_out([nn.ReLU(), nn.ReLU()])
+        '; left as they were: 2 torch.nn.modules.activation.ReLU'
+    """
     kinds = Counter(f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers)
     counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
     return f"; left as they were: {counts}" if counts else ""
 
 
 def replace_layers(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> None:
-    """Put each layer of `new` in every place of `model` that holds its key."""
+    """Put each layer of `new` in every place of `model` that holds its key.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+        >>> replace_layers(model, {model[1]: nn.GELU()})
+        >>> model[1]
+        GELU(approximate='none')
+    """
     for parent in list(model.modules()):
         for name, child in parent._modules.items():  # named_children() hides the second of two uses
             if child is not None and child in new:
@@ -302,13 +403,24 @@ def replace_layers(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> None
 
 
 def hooked(layer: nn.Module) -> bool:
-    """Return True if `layer` has hooks of its calls, of the user or of another method, which a new layer would lack."""
+    """Return True if `layer` has forward or backward hooks, which a new layer would lack.
+
+    Examples:
+        >>> layer = nn.ReLU()
+        >>> _ = layer.register_forward_hook(lambda module, inputs, output: None)
+        >>> hooked(layer), hooked(nn.ReLU())
+        (True, False)
+    """
     kinds = (layer._forward_pre_hooks, layer._forward_hooks, layer._backward_pre_hooks, layer._backward_hooks)
     return any(kinds)
 
 
 def require_images(name: str, inputs: Tensor) -> None:
-    """Raise ValueError unless `inputs`, of the method `name`, are images [N, C, H, W]."""
+    """Raise ValueError unless `inputs`, of the method `name`, are images [N, C, H, W].
+
+    Examples:
+        >>> require_images("cutmix", torch.rand(2, 3, 8, 8))
+    """
     if inputs.dim() != 4:
         raise ValueError(
             f"{name} needs images [batch, channels, height, width], got {list(inputs.shape)}; remove it from the "
@@ -317,8 +429,13 @@ def require_images(name: str, inputs: Tensor) -> None:
 
 
 class DDPInner(nn.Module):
-    """The module between DistributedDataParallel and the model. A hook on it runs after DDP has broadcast buffers and,
-    unlike a hook on the model, is not traced by torch.compile."""
+    """Wrap a model for DistributedDataParallel. A hook on this module runs after DDP has broadcast buffers. Unlike a
+    hook on the model, torch.compile does not trace it.
+
+    Examples:
+        >>> DDPInner(nn.Linear(4, 2))(torch.zeros(1, 4)).shape
+        torch.Size([1, 2])
+    """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -330,7 +447,13 @@ class DDPInner(nn.Module):
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the module inside torch.compile and DistributedDataParallel, so that parameter names depend on neither."""
+    """Return the module inside torch.compile and DistributedDataParallel, so that parameter names depend on neither.
+
+    Examples:
+        >>> model = nn.Linear(4, 2)
+        >>> unwrapped(DDPInner(model)) is model
+        True
+    """
     while True:
         if isinstance(model, DistributedDataParallel):
             model = model.module
@@ -343,6 +466,12 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return this rank's part of each DTensor, such as fully_shard makes, and the other tensors as they are. A part
-    shares the memory of its DTensor; operators on lists take no mixture of the two kinds."""
+    """Return this rank's part of each DTensor, such as fully_shard makes, and the other tensors unchanged. A part
+    shares the memory of its DTensor. Operators on lists take no mixture of the two kinds.
+
+    Examples:
+        >>> weight = torch.ones(2)
+        >>> local_tensors([weight])[0] is weight
+        True
+    """
     return [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]  # import: half a second

@@ -16,8 +16,17 @@ def mixup(
     """Return (1 - weight) * x + weight * x[partners] of the inputs and of the dense targets.
 
     Args:
-        inputs: floating point, [N, ...]. targets: dense, [N, K]. partners: a permutation of N.
+        inputs: floating point, [N, ...].
+        targets: dense, [N, K].
+        partners: a permutation of N.
         hard_partner: the partner's target is 1 for its most probable class, whatever smoothing it had.
+
+    Examples:
+        >>> inputs, targets = torch.tensor([[0.0], [1.0]]), torch.eye(2)
+        >>> mixup(inputs, targets, partners=torch.tensor([1, 0]), weight=0.25)
+        (tensor([[0.2500],
+                [0.7500]]), tensor([[0.7500, 0.2500],
+                [0.2500, 0.7500]]))
     """
     partner = targets[partners]
     if hard_partner:
@@ -44,10 +53,19 @@ class _MixUpHooks(BatchHooks):
 
 
 class MixUp(Method, name="mixup", stage=Stage.MIXING, hooks=_MixUpHooks):
-    """One weight min(l, 1 - l), l ~ Beta(`alpha`, `alpha`), and one permutation for each batch of a rank.
+    """Mix each image and its target with another one of its batch (Zhang et al. 2017, arXiv 1710.09412).
 
-    Mixing targets equals interpolating the losses of both, since cross-entropies are linear in the targets. MosaicML
-    Composer's recipes smooth labels before the mixing and only those of the main image: `hard_partner`.
+    Each batch of a rank has one permutation and one weight min(l, 1 - l), l ~ Beta(`alpha`, `alpha`). Mixing targets
+    equals interpolating the losses of both, since cross-entropies are linear in the targets. MosaicML Composer's
+    recipes smooth labels before the mixing and only those of the main image: `hard_partner`.
+
+    Examples:
+        >>> from timedrun.methods import stack
+        >>> speed = stack(MixUp(alpha=0.2))
+        >>> speed.enter(step=0, progress=0.0)
+        >>> images, targets = speed.batch(torch.rand(8, 3, 32, 32), torch.arange(8), classes=10)
+        >>> targets.shape
+        torch.Size([8, 10])
     """
 
     moves_pixels = False

@@ -9,8 +9,13 @@ from timedrun.methods.method import Method, Stage
 
 
 class Scalar(nn.Module):
-    """Logits that are one trainable number, whatever the inputs: [N, `classes`] for images, [N, L, `classes`] for
-    tokens [N, L]."""
+    """Return logits that are one trainable number, whatever the inputs: [N, `classes`] for images, [N, L, `classes`]
+    for tokens [N, L].
+
+    Examples:
+        >>> Scalar(classes=10)(torch.rand(2, 3, 8, 8)).shape
+        torch.Size([2, 10])
+    """
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -23,10 +28,15 @@ class Scalar(nn.Module):
 
 
 class NoOpModel(Method, name="no_op_model", stage=Stage.WEIGHTS):
-    """One scalar in place of a classifier or a language model, after all other surgery, for profiling: a step takes the
-    time of loader, transfer, other methods and loop. As MosaicML Composer's NoOpModel, which has a loss of its own.
+    """Replace a classifier or a language model by one scalar, after all other surgery, for profiling: a step takes the
+    time of loader, transfer, other methods and loop. MosaicML Composer's NoOpModel has a loss of its own.
 
     No result of such a run counts: `Stack.verify`, which runs call before they succeed, raises.
+
+    Examples:
+        >>> model, change = NoOpModel().model(nn.Sequential(nn.Linear(64, 10)))
+        >>> change
+        'one scalar in place of 650 parameters'
     """
 
     profiling: ClassVar[bool] = True

@@ -20,6 +20,11 @@ def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor
 
     "nearest" steps by exactly 1 / scale and rounds sizes down (the published behaviour); "bilinear" filters against
     aliasing and rounds to the nearest size, so that a batch has the nominal one.
+
+    Examples:
+        >>> images = torch.rand(2, 3, 30, 30)
+        >>> resize(images, 0.55, "nearest").shape, resize(images, 0.55, "bilinear").shape
+        (torch.Size([2, 3, 16, 16]), torch.Size([2, 3, 16, 16]))
     """
     if interpolation == "nearest":
         return F.interpolate(inputs, scale_factor=scale, mode="nearest")
@@ -28,8 +33,15 @@ def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor
 
 
 def resize_maps(maps: Tensor, scale: float, interpolation: Interpolation = "nearest") -> Tensor:
-    """Scale `maps` [N, ..., H, W] as `resize` scales their images. Values that are no floating-point numbers, such as
-    those of classes, are never mixed: with "bilinear" they are the nearest pixel's."""
+    """Scale `maps` [N, ..., H, W] as `resize` scales their images.
+
+    Values that are no floating-point numbers, such as those of classes, are never mixed: with "bilinear" they are the
+    nearest pixel's.
+
+    Examples:
+        >>> resize_maps(torch.tensor([[[1, 1, 2, 2], [1, 1, 2, 2]]]), 0.5)
+        tensor([[[1, 2]]])
+    """
     if interpolation == "bilinear" and maps.is_floating_point():
         resized = resize(maps.flatten(0, -3)[None], scale, interpolation)
         return resized.view(*maps.shape[:-2], *resized.shape[2:])
@@ -81,9 +93,17 @@ class _LoaderHooks(SizeHooks):
 
 
 class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE, hooks=_ProgressiveResizingHooks):
-    """Images begin at `start` of their size, grow from `delay` of the run on, and are whole for the last `finetune`.
+    """Grow the images from `start` of their size, from `delay` of the run on, to their whole size for the last
+    `finetune`.
 
     MLPerf v2.0's ResNet-50 methods run used start 0.5, delay 0.4, finetune 0.2, increment 4.
+
+    Examples:
+        >>> method = ProgressiveResizing(start=0.5, delay=0.4, finetune=0.2, increment=4)
+        >>> [method.width(224, progress) for progress in (0.0, 0.6, 0.9)]
+        [112, 168, 224]
+        >>> method.sizes(176, progress=[0.0, 0.6, 0.9])
+        [88, 132, 176]
     """
 
     start: Fraction = 0.5

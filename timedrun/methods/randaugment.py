@@ -31,10 +31,18 @@ class _RandAugmentHooks(Hooks):
 
 
 class RandAugment(Method, name="randaugment", stage=Stage.SAMPLES, hooks=_RandAugmentHooks):
-    """`depth` operations, drawn for each image and epoch with a level of 0.1 to `severity` each.
+    """Apply `depth` random operations to each image, drawn for each epoch with levels of 0.1 to `severity`.
 
-    Drawn with replacement from AugMix's operations, as in MosaicML Composer; the paper has one level for all and a few
-    other operations. Batches are changed on the training device, where Composer changes single images in its loader.
+    Operations are drawn with replacement from AugMix's, as in MosaicML Composer; the paper (arXiv 1909.13719) has one
+    level for all and a few other operations. Batches are changed on the training device, where Composer changes single
+    images in its loader.
+
+    Examples:
+        >>> import numpy as np
+        >>> from timedrun.methods import stack
+        >>> images = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
+        >>> stack(RandAugment(severity=9, depth=2)).augment(images, samples=np.array([0, 1]), epoch=0).shape
+        torch.Size([2, 3, 32, 32])
     """
 
     severity: Annotated[float, SEVERITY] = 9.0

@@ -41,13 +41,25 @@ class _SAMHooks(Hooks):
 
 
 class SAM(Method, name="sam", stage=Stage.STEP, hooks=_SAMHooks):
-    """Sharpness-aware minimization (Foret et al. 2020, arXiv 2010.01412) in every `interval`-th step.
+    """Minimize the sharpness of the loss, too (Foret et al. 2020, arXiv 2010.01412), in every `interval`-th step.
 
     Such a step runs forward and backward twice: at w, without a reduction over ranks, and at w + rho * g / (|g| + eps).
-    The optimizer steps from w with the second gradient; the loss reported is that at w. Whatever the forward pass draws
-    is drawn again, and batch norm's running statistics are updated by both, as in MosaicML Composer; unlike there, both
-    passes see the same mixed batch. A first gradient that is not finite perturbs nothing: with fp16 the second pass
-    overflows like the first, on whichever rank, and the loss scaler skips the step.
+    The optimizer steps from w with the second gradient; the loss reported is that at w. Both passes see the same mixed
+    batch, unlike in MosaicML Composer. As there, the second pass draws its random numbers anew, and both update batch
+    norm's running statistics. A first gradient that is not finite perturbs nothing: with fp16 the second pass overflows
+    like the first, on whichever rank, and the loss scaler skips the step.
+
+    Examples:
+        >>> from timedrun.methods import stack
+        >>> speed, model = stack(SAM(rho=0.05)), nn.Linear(4, 1)
+        >>> def compute(reduced):
+        ...     loss = model(torch.ones(8, 4)).square().mean()
+        ...     loss.backward()
+        ...     return loss
+        >>> speed.before_step(model, 0, progress=0.0)
+        >>> loss = speed.backward(compute, model)  # two passes
+        >>> speed.report
+        ['sam: 1 steps with the gradient of perturbed weights']
     """
 
     rho: Positive = 0.05

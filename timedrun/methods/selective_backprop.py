@@ -16,8 +16,13 @@ from timedrun.methods.progressive_resizing import resize_maps
 
 
 def keep_probabilities(count: int, keep: float) -> NDArray[np.float64]:
-    """Return the weights, summing to 1, with which samples are drawn, by the rank of their loss (0: the lowest) among
-    `count`: proportional to ((rank + 0.5) / count)^(1 / keep - 1)."""
+    """Return the weights, summing to 1, with which `count` samples are drawn, by the rank of their loss (0: the
+    lowest). They are proportional to ((rank + 0.5) / count)^(1 / keep - 1).
+
+    Examples:
+        >>> keep_probabilities(4, keep=0.5).tolist()
+        [0.0625, 0.1875, 0.3125, 0.4375]
+    """
     weights = ((np.arange(count) + 0.5) / count) ** (1 / keep - 1)
     return weights / weights.sum()  # type: ignore[no-any-return]
 
@@ -50,10 +55,20 @@ class _SelectiveBackpropHooks(BatchHooks):
 
 
 class SelectiveBackprop(Method, name="selective_backprop", stage=Stage.STEP, hooks=_SelectiveBackpropHooks):
-    """Training on a part of each batch between `start` and `end` of the run: a forward pass without gradients scores
-    the samples, and `keep` of them are drawn without replacement by the rank of their loss
-    (Jiang et al. 2019, arXiv 1910.00762, in the form of MosaicML Composer). The scoring pass runs in training mode:
-    batch norm's running statistics see it."""
+    """Train on the samples of each batch with the highest losses, between `start` and `end` of the run.
+
+    A forward pass without gradients scores the samples, and `keep` of them are drawn without replacement by the rank of
+    their loss (Jiang et al. 2019, arXiv 1910.00762, in the form of MosaicML Composer). The scoring pass runs in
+    training mode: batch norm's running statistics see it.
+
+    Examples:
+        >>> from timedrun.methods import stack
+        >>> speed = stack(SelectiveBackprop(start=0.0, keep=0.5))
+        >>> speed.enter(step=0, progress=0.0)
+        >>> inputs, targets = speed.select(torch.rand(8, 4), torch.arange(8), lambda x, y: x.sum(1))
+        >>> inputs.shape
+        torch.Size([4, 4])
+    """
 
     start: float = 0.5
     end: Annotated[float, Rule(lambda end: end <= 1, "at most 1")] = 0.9

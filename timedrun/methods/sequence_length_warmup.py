@@ -12,8 +12,17 @@ Pacing = Literal["linear", "composer_2022"]
 
 
 def cut(tokens: Tensor, length: int, *, truncate: bool) -> Tensor:
-    """Cut sequences (B, L) to `length`: their beginnings (B, length), or, without `truncate`, all tokens end
-    to end in rows (B * L // length, length), those that fill no row dropped. Unchanged where L is not longer.
+    """Cut sequences (B, L) to `length`; return them unchanged if L is not longer.
+
+    Args:
+        truncate: keep the beginnings (B, length). Otherwise keep all tokens, end to end in rows (B * L // length,
+            length), and drop those that fill no row.
+
+    Examples:
+        >>> tokens = torch.arange(8).view(1, 8)
+        >>> cut(tokens, 3, truncate=True), cut(tokens, 3, truncate=False)
+        (tensor([[0, 1, 2]]), tensor([[0, 1, 2],
+                [3, 4, 5]]))
     """
     if tokens.shape[1] <= length:
         return tokens
@@ -42,10 +51,15 @@ class _SequenceLengthWarmupHooks(SizeHooks):
 
 
 class SequenceLengthWarmup(Method, name="sequence_length_warmup", stage=Stage.SIZE, hooks=_SequenceLengthWarmupHooks):
-    """Curriculum over sequence length (Li, Zhang and He 2021, arXiv 2108.06084), by default with their linear pacing.
+    """Train on short sequences first (Li, Zhang and He 2021, arXiv 2108.06084), by default with their linear pacing.
 
     With `truncate` the rest of each sequence is not trained on. Lengths change with the optimizer step: the caller's
     progress must be the share of `steps` taken.
+
+    Examples:
+        >>> method = SequenceLengthWarmup(steps=1000, duration=0.3, min_length=8, max_length=1024)
+        >>> [method.length(progress) for progress in (0.0, 0.15, 0.3)]
+        [8, 512, 1024]
     """
 
     steps: Annotated[int, Rule(lambda steps: isinstance(steps, int), "a number of optimizer steps")]
@@ -71,7 +85,7 @@ class SequenceLengthWarmup(Method, name="sequence_length_warmup", stage=Stage.SI
 
     @property
     def warming(self) -> int:
-        """Optimizer steps of the warm-up."""
+        """Return the optimizer steps of the warm-up."""
         return int(self.duration * self.steps + 1e-9)  # 0.29 x 100 = 28.999999999999996
 
     def length(self, progress: float) -> int:

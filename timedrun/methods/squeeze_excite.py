@@ -13,7 +13,13 @@ WIDTH = Rule(
 
 
 class SqueezeExcitation(nn.Module):
-    """x * sigmoid(W2 relu(W1 mean(x))) for x (N, C, H, W), without biases (Hu et al. 2017, arXiv 1709.01507)."""
+    """Scale channels: x * sigmoid(W2 relu(W1 mean(x))), x (N, C, H, W), without biases (Hu et al. 2017, arXiv
+    1709.01507).
+
+    Examples:
+        >>> SqueezeExcitation(channels=8, latent=2)(torch.rand(2, 8, 4, 4)).shape
+        torch.Size([2, 8, 4, 4])
+    """
 
     def __init__(self, channels: int, latent: int) -> None:
         super().__init__()
@@ -31,9 +37,14 @@ def _excite(convolution: nn.Module, inputs: Any, output: Tensor) -> Tensor:
 
 
 class SqueezeExcite(Method, name="squeeze_excite"):
-    """Squeeze-and-excitation after each convolution with `min_channels` or more input and output channels.
+    """Add squeeze-and-excitation after each convolution with `min_channels` or more input and output channels.
 
-    Better accuracy for more work and parameters, also in inference. Names of existing parameters stay.
+    The method has better accuracy for more work and parameters, also in inference. Names of existing parameters stay.
+
+    Examples:
+        >>> model, change = SqueezeExcite().model(nn.Sequential(nn.Conv2d(128, 128, 3)))
+        >>> change
+        'after 1 convolutions'
     """
 
     acting: ClassVar[tuple[type, ...]] = (SqueezeExcitation,)

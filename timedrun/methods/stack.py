@@ -18,7 +18,7 @@ from timedrun.methods.training.sampling import Indices
 
 
 class Stack:
-    """Methods at the places of one training run, in the order of their stages.
+    """Apply methods at the places of one training run, in the order of their stages.
 
     Args:
         methods: at most one of a name.
@@ -26,7 +26,25 @@ class Stack:
         rank: of this process; each rank has its own random streams.
         places: calls that the training loop makes; None: all of them.
 
-    Raises ValueError for methods that clash, or act at a place that the training loop does not call.
+    Raises ValueError for methods that clash, or that act at a place that the training loop does not call.
+
+    Examples:
+        >>> from timedrun.methods import EMA, LabelSmoothing
+        >>> speed = Stack(LabelSmoothing(smoothing=0.1), EMA(half_life=4, update_interval=1))
+        >>> model = speed.model(nn.Linear(4, 2))
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> for step in range(10):
+        ...     speed.before_step(model, step, progress=step / 10)
+        ...     inputs, targets = speed.batch(torch.rand(8, 4), torch.randint(2, (8,)), classes=2)
+        ...     nn.functional.cross_entropy(model(inputs), targets).backward()
+        ...     speed.gradients(model)
+        ...     optimizer.step()
+        ...     speed.after_step(model)
+        >>> with speed.evaluation(model):
+        ...     outputs = model(torch.rand(8, 4))
+        >>> speed.report
+        ['label_smoothing: 10 batches of targets smoothed by 0.1', 'ema: 10 updates of the moving average']
+        >>> speed.verify()
     """
 
     def __init__(self, *methods: Method, seed: int = 0, rank: int = 0, places: Collection[str] | None = None) -> None:
@@ -72,7 +90,8 @@ class Stack:
         return any(method.skips_parameters for method in self.methods)
 
     def model(self, model: nn.Module) -> nn.Module:
-        """Apply every method's surgery, in order. Call it before the optimizer is built, compilation and DDP.
+        """Apply every method's surgery, in order. Call it before you build the optimizer, compile the model or wrap it
+        in DDP.
 
         Raises NoEffect if a method finds nothing to change, ValueError for lazy layers and models of one image size.
         """
@@ -94,8 +113,19 @@ class Stack:
         return model
 
     def require_places(self, places: Collection[str]) -> None:
-        """Raise ValueError if a method acts at a place other than `places`, those that the training loop calls, or if
-        it needs tensors in a loop that calls "batch_dict" in place of "batch"."""
+        """Raise ValueError if a method acts at a place that the training loop does not call, or needs tensors in a loop
+        that calls "batch_dict" in place of "batch".
+
+        Args:
+            places: calls that the training loop makes.
+
+        Examples:
+            >>> from timedrun.methods import SAM
+            >>> Stack(SAM()).require_places(["before_step", "batch", "after_step"])
+            Traceback (most recent call last):
+                ...
+            ValueError: sam acts on `backward`, which this training loop does not call; remove it from the methods
+        """
         by_dict = "batch_dict" in places
         for method in self.methods:
             if by_dict and (needed := method.needs_tensors):
@@ -110,11 +140,27 @@ class Stack:
                 )
 
     def acting_at(self, place: str) -> dict[str, Hooks]:
-        """Return the hooks of each method that acts at `place`, by the method's name."""
+        """Return the hooks of each method that acts at `place`, by the method's name.
+
+        Examples:
+            >>> from timedrun.methods import SAM, GradientClipping
+            >>> list(Stack(SAM(), GradientClipping()).acting_at("backward"))
+            ['sam']
+        """
         return {name: hooks for name, hooks in self._hooks.items() if hooks in self._at[place]}
 
     def require_reach(self, progress: float, steps: float) -> None:
-        """Raise NoEffect for a method that has no effect before `progress`, that of the last of the run's `steps`."""
+        """Raise NoEffect for a method that has no effect in a run of `steps` optimizer steps, the last of which begins
+        at `progress`.
+
+        Examples:
+            >>> from timedrun.methods import SWA
+            >>> Stack(SWA(end=0.97)).require_reach(progress=0.99, steps=100)
+            >>> Stack(SWA(end=0.97)).require_reach(progress=0.9, steps=10)
+            Traceback (most recent call last):
+                ...
+            timedrun.methods.method.NoEffect: swa acts from 0.97 of the run on, but the last step begins at 0.9; ...
+        """
         for method in self.methods:
             if method.steps_needed > steps:
                 raise NoEffect(
@@ -128,7 +174,14 @@ class Stack:
                 )
 
     def require_in(self, *optimizers: torch.optim.Optimizer) -> None:
-        """Raise ValueError unless the optimizers have the trainable parameters that surgery created."""
+        """Raise ValueError unless the optimizers have the trainable parameters that surgery created.
+
+        Examples:
+            >>> from timedrun.methods import SqueezeExcite
+            >>> speed, net = Stack(SqueezeExcite()), nn.Sequential(nn.Conv2d(128, 128, 3))
+            >>> model = speed.model(net)
+            >>> speed.require_in(torch.optim.SGD(model.parameters(), lr=0.1))
+        """
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         held = {id(parameter) for group in groups for parameter in group["params"]}
         if lacking := [name for name, new in self._new.items() if new.requires_grad and id(new) not in held]:
@@ -138,14 +191,28 @@ class Stack:
             )
 
     def input_size(self, size: int, progress: float) -> int:
-        """Return the side in pixels at which to load training images at `progress`: `size` unless a method requests
-        less. Images loaded smaller are not resized again by `batch`."""
+        """Return the side in pixels at which to load training images: `size` unless a method requests less at
+        `progress`. `batch` does not resize images again that are loaded smaller.
+
+        Examples:
+            >>> from timedrun.methods import ProgressiveResizing
+            >>> Stack(ProgressiveResizing(where="loader", start=0.5)).input_size(224, progress=0.0)
+            112
+        """
         for hooks in self._at["input_size"]:
             size = hooks.input_size(size, progress)
         return size
 
     def augment(self, images: Tensor, samples: Indices, epoch: int) -> Tensor:
-        """Pass loaded images of 8 bits (N, C, H, W), the training samples `samples`, through every method."""
+        """Pass loaded images of 8 bits (N, C, H, W), the training samples `samples`, through every method.
+
+        Examples:
+            >>> from timedrun.methods import RandAugment
+            >>> import numpy as np
+            >>> images = torch.randint(256, (2, 3, 8, 8), dtype=torch.uint8)
+            >>> Stack(RandAugment()).augment(images, samples=np.array([5, 9]), epoch=0).shape
+            torch.Size([2, 3, 8, 8])
+        """
         for hooks in self._at["augment"]:
             images = hooks.augment(images, samples, epoch, self.position.seed)
         return images
@@ -167,7 +234,14 @@ class Stack:
             self._graded.add(name)
 
     def enter(self, step: int, progress: float) -> None:
-        """Set the position of `batch` and the others, as `before_step` does, without a model."""
+        """Set the position of `batch` and the others, as `before_step` does, without a model.
+
+        Examples:
+            >>> speed = Stack(seed=3)
+            >>> speed.enter(step=5, progress=0.5)
+            >>> speed.position.step
+            5
+        """
         if not -1e-6 <= progress <= 1 + 1e-6:  # rounding apart
             raise ValueError(
                 f"progress is the share of the whole run that is done, 0 to 1, not {progress}; "
@@ -177,15 +251,26 @@ class Stack:
         self._stepped = False
 
     def select(self, inputs: Tensor, targets: Tensor, losses: Losses) -> tuple[Tensor, Tensor]:
-        """Return the samples of a batch to train on; `losses` returns the loss of each, without gradients."""
+        """Return the samples of a batch to train on; `losses` returns the loss of each sample, without gradients.
+
+        Examples:
+            >>> from timedrun.methods import SelectiveBackprop
+            >>> speed = Stack(SelectiveBackprop(start=0.0, keep=0.5))
+            >>> speed.enter(step=0, progress=0.0)
+            >>> inputs, targets = speed.select(torch.rand(8, 4), torch.arange(8), lambda x, y: x.sum(1))
+            >>> len(inputs)
+            4
+        """
         for hooks in self._at["select"]:
             inputs, targets = hooks.select(inputs, targets, losses, self.position)
         return inputs, targets
 
     def batch(self, inputs: Tensor, targets: Any, classes: int) -> tuple[Tensor, Any]:
-        """Pass one training batch of `classes` classes through every method. Targets are a tensor, or a tuple, list or
-        dict of them; those of three or more dimensions beside images, such as masks [N, H, W], move with the pixels, or
-        a method that moves pixels raises ValueError."""
+        """Pass one training batch of `classes` classes through every method.
+
+        Targets are a tensor, or a tuple, list or dict of tensors. Targets of three or more dimensions beside images,
+        such as masks [N, H, W], move with the pixels, or a method that moves pixels raises ValueError.
+        """
         if not isinstance(inputs, Tensor):
             raise TypeError(f"batch takes tensors, not {type(inputs).__name__}; batch_dict takes a dict of them")
         maps = inputs.dim() > 3 and masks(targets)
@@ -237,13 +322,23 @@ class Stack:
                     ) from error
 
     def batch_dict(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Pass a batch of a transformers model through every method: "pixel_values", or "input_ids" and every other
-        field of their shape (attention_mask, labels, ...). Where these are cut, so is each dimension of their length in
-        other fields, as of a mask (B, 1, L, L); fields without one are kept. Beside "pixel_values", fields of three or
-        more dimensions move with the pixels, as the targets of `batch`.
+        """Pass a batch of a transformers model through every method.
+
+        Methods change "pixel_values", or "input_ids" and every other field of their shape (attention_mask, labels,
+        ...). If they cut these, they cut each dimension of that length in other fields, such as a mask (B, 1, L, L);
+        fields without one stay. Beside "pixel_values", fields of three or more dimensions move with the pixels, as the
+        targets of `batch` do.
 
         Raises ValueError if a method changes targets, or the number of rows that a kept field belongs to, or if it cuts
         off every label.
+
+        Examples:
+            >>> from timedrun.methods import SequenceLengthWarmup
+            >>> speed = Stack(SequenceLengthWarmup(steps=100, max_length=64))
+            >>> speed.enter(step=0, progress=0.0)
+            >>> tokens = torch.zeros(2, 64, dtype=torch.long)
+            >>> speed.batch_dict({"input_ids": tokens, "labels": tokens})["labels"].shape
+            torch.Size([2, 8])
         """
         key = "pixel_values" if "pixel_values" in batch else "input_ids"
         if key not in batch:
@@ -281,7 +376,23 @@ class Stack:
         return {**batch, **changed}
 
     def backward(self, compute: Compute, model: nn.Module) -> Tensor:
-        """Compute the gradients of a step by `compute`, which a method may call several times; return the loss."""
+        """Compute the gradients of a step by `compute`, which a method may call several times; return the loss.
+
+        Args:
+            compute: runs the forward and backward passes and returns the loss. Its argument is False if the gradients
+                need not be reduced over the ranks.
+
+        Examples:
+            >>> from timedrun.methods import SAM
+            >>> speed, model = Stack(SAM(rho=0.05)), nn.Linear(4, 1)
+            >>> def compute(reduced):
+            ...     loss = model(torch.ones(8, 4)).square().mean()
+            ...     loss.backward()
+            ...     return loss
+            >>> speed.before_step(model, 0, progress=0.0)
+            >>> speed.backward(compute, model).ndim
+            0
+        """
         for hooks in reversed(self._at["backward"]):
             compute = _within(hooks, compute, model, self.position)
         return compute(True)
@@ -319,6 +430,13 @@ class Stack:
             yield
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the state of every method by its name.
+
+        Examples:
+            >>> from timedrun.methods import LabelSmoothing
+            >>> Stack(LabelSmoothing()).state_dict()
+            {'label_smoothing': {'batches': 0}}
+        """
         return {name: hooks.state_dict() for name, hooks in self._hooks.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -333,13 +451,17 @@ class Stack:
 
     @property
     def report(self) -> list[str]:
-        """Return one line per method, "name: what it did"; a method that has done nothing yet says so."""
+        """Return one line a method, "name: what it did"; a method that has done nothing yet says so."""
         return [f"{name}: {'; '.join(done) or 'nothing yet'}" for name, done in self._done().items()]
 
     def verify(self) -> None:
-        """Raise NoEffect naming every method that changed neither the model nor the run, and every trainable parameter
-        that surgery created, that got a gradient other than 0 in some step, and that no step changed; TimedrunError for
-        a method for profiling."""
+        """Raise an error for a run that a result must not describe by its methods.
+
+        Raises:
+            NoEffect: a method changed neither the model nor the run, or a trainable parameter that surgery created got
+                a gradient other than 0 in some step and no step changed it.
+            TimedrunError: a method is for profiling.
+        """
         if profiling := [method.name for method in self.methods if method.profiling]:
             raise TimedrunError(
                 f"{', '.join(profiling)} is for profiling: no result counts; remove it to train a model"

@@ -71,7 +71,12 @@ def _empty(kind: type[nn.Module]) -> nn.Module:
 
 
 def keep_rates(blocks: int, rate: float, distribution: str) -> list[float]:
-    """Return the probability that each of `blocks` keeps its branch: 1 - rate, or falling linearly to it."""
+    """Return the probability that each of `blocks` keeps its branch: 1 - rate, or falling linearly to it.
+
+    Examples:
+        >>> keep_rates(4, rate=0.2, distribution="linear")
+        [0.95, 0.9, 0.85, 0.8]
+    """
     return [1 - rate * ((place + 1) / blocks if distribution == "linear" else 1.0) for place in range(blocks)]
 
 
@@ -87,12 +92,16 @@ class _BlockHooks(Hooks):
 
 
 class StochasticDepth(Method, name="stochastic_depth"):
-    """Residual branches dropped with a probability that grows with depth (Huang et al. 2016, arXiv 1603.09382).
+    """Drop residual branches with a probability that grows with depth (Huang et al. 2016, arXiv 1603.09382).
 
-    sample: each sample's branch is multiplied by 0 or 1, without division by the probability to keep it. block: a whole
-    block is skipped for a step, with its work. Evaluation multiplies each branch by its probability to be kept.
-    MosaicML Composer's stochastic depth from 0.8 on; layers and weights stay as they are. By block, the residual blocks
-    run outside of torch.compile.
+    By sample, each sample's branch is multiplied by 0 or 1, without division by the probability to keep it. By block, a
+    whole block is skipped for a step, with its work, and residual blocks run outside of torch.compile. Evaluation
+    multiplies each branch by its probability to be kept. This is MosaicML Composer's stochastic depth from 0.8 on;
+    layers and weights stay as they are.
+
+    Examples:
+        >>> StochasticDepth(kind="block", rate=0.1).skips_parameters  # `find_unused_parameters` of DDP
+        True
     """
 
     acting: ClassVar[tuple[type, ...]] = (_Branch,)

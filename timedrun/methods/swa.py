@@ -51,11 +51,21 @@ class _SWAHooks(Hooks):
 
 
 class SWA(Method, name="swa", stage=Stage.WEIGHTS, hooks=_SWAHooks):
-    """Stochastic weight averaging (Izmailov et al. 2018, arXiv 1803.05407): at `end`, the mean of the parameters at
-    points from `start` on replaces them, and training continues from there. Both are fractions of the run.
+    """Average the weights (Izmailov et al. 2018, arXiv 1803.05407): at `end`, the mean of the parameters at points from
+    `start` on replaces them, and training continues from there. Both are fractions of the run.
 
     The rest of the run refreshes batch norm's statistics, which are not averaged, as in MosaicML Composer; so leave it
     an epoch. The paper's constant or cyclic learning rate is the schedule's matter.
+
+    Examples:
+        >>> from timedrun.methods import stack
+        >>> speed, net = stack(SWA(start=0.0, end=0.75, interval=0.25)), nn.Linear(4, 2)
+        >>> model = speed.model(net)
+        >>> for step in range(4):
+        ...     speed.before_step(model, step, progress=step / 4)
+        ...     speed.after_step(model)
+        >>> speed.report
+        ["swa: the mean of 3 points took the weights' place"]
     """
 
     clashes: ClassVar[dict[str, str]] = {"ema": "both average the weights"}

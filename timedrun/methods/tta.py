@@ -14,10 +14,16 @@ from timedrun.methods.method import Hooks, Method, Rule, Stage, require_images, 
 
 
 def mean_over_views(model: Callable[[Tensor], Tensor], images: Tensor, shift: int = 1) -> Tensor:
-    """Return the mean of `model`'s outputs [N, ...] over views of `images` [N, C, H, W]: each image and its mirror
-    image with weight 1/4, both moved by `shift` pixels up and left, and down and right, with 1/8 (`shift` 0: with 1/2,
-    not moved). The edge that moves in is reflected. Outputs of each pixel [N, ..., H, W] are moved back, and each is
-    the mean over the views that have its pixel; those of another size raise ValueError."""
+    """Return the mean of `model`'s outputs [N, ...] over views of `images` [N, C, H, W].
+
+    Each image and its mirror image have weight 1/4; both moved by `shift` pixels up and left, and down and right, have
+    1/8. With `shift` 0 the first two have 1/2. The edge that moves in is reflected. Outputs of each pixel [N, ..., H,
+    W] are moved back, and each is the mean over the views that have its pixel; those of another size raise ValueError.
+
+    Examples:
+        >>> mean_over_views(lambda images: images.mean((2, 3)), torch.rand(2, 3, 8, 8)).shape
+        torch.Size([2, 3])
+    """
     outputs = _mean_of_mirrored(model, images)
     if not shift:
         return outputs
@@ -82,8 +88,19 @@ class _TTAHooks(Hooks):
 
 
 class TTA(Method, name="tta", stage=Stage.WEIGHTS, hooks=_TTAHooks):
-    """Test-time augmentation: the mean of the outputs over six views of each evaluated image, as airbench94 evaluates
-    (Jordan 2024, arXiv 2404.00498, section 3.5); `shift` 0: two views. An evaluation takes as many passes as views."""
+    """Evaluate the mean of the outputs over six views of each image, as airbench94 does (Jordan 2024, arXiv 2404.00498,
+    section 3.5); `shift` 0: two views. An evaluation takes as many passes as views.
+
+    Examples:
+        >>> from timedrun.methods import stack
+        >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        >>> speed = stack(TTA(shift=1))
+        >>> model = speed.model(net)
+        >>> with torch.no_grad(), speed.evaluation(model):
+        ...     _ = model(torch.rand(2, 3, 8, 8))
+        >>> speed.report
+        ['tta: 1 evaluations over 6 views of each image']
+    """
 
     clashes: ClassVar[dict[str, str]] = {"no_op_model": "leave no image to evaluate"}
     needs_tensors = "calls the model with images alone"

@@ -12,7 +12,12 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Standardized(nn.Module):
-    """Parametrization (W - mean) / sqrt(variance + 1e-10) over all but the first dimension; the variance is biased."""
+    """Parametrize as (W - mean) / sqrt(variance + 1e-10) over all but the first dimension; the variance is biased.
+
+    Examples:
+        >>> Standardized()(torch.tensor([[1.0, 3.0]]))
+        tensor([[-1.,  1.]])
+    """
 
     def forward(self, weight: Tensor) -> Tensor:
         dims = tuple(range(1, weight.dim()))
@@ -21,10 +26,15 @@ class Standardized(nn.Module):
 
 
 class WeightStandardization(Method, name="weight_standardization"):
-    """Standardized weights in all convolutions but the last `ignore_last` (Qiao et al. 2019, arXiv 1903.10520), and
-    those of one weight a filter, which would be 0.
+    """Standardize the weights in all convolutions but the last `ignore_last` (Qiao et al. 2019, arXiv 1903.10520), and
+    but those of one weight a filter, which would be 0.
 
     The parameter that is trained gets the name `parametrizations.weight.original`. Optimizer muon needs plain weights.
+
+    Examples:
+        >>> model, change = WeightStandardization().model(nn.Sequential(nn.Conv2d(3, 8, 3)))
+        >>> change
+        '1 convolutions'
     """
 
     acting: ClassVar[tuple[type, ...]] = (Standardized,)

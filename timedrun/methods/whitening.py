@@ -23,10 +23,15 @@ _CHUNK = 1024  # images at a time: the patches of a whole data set would not fit
 def whitening_weights(images: Tensor, kernel_size: int = 2, eps: float = 5e-4) -> Tensor:
     """Return filters [2D, C, k, k], D = C * k * k, that whiten every k x k patch of `images` [N, C, H, W].
 
-    The first D are the eigenvectors of the patches' second moment (images are taken as normalised already), largest
-    first, each over the square root of its eigenvalue + `eps`; the second D are the same with the other sign, so a
-    rectifier after them loses nothing. Needs data, so call it inside the timed region. Source: the CIFAR-10 speed runs
-    of Page (2019), Balsam (hlb-CIFAR10) and Jordan (airbench, arXiv 2404.00498). Raises ValueError for too few patches.
+    The first D are the eigenvectors of the patches' second moment, largest first, each over the square root of its
+    eigenvalue + `eps`. Images count as normalised already. The second D are the same with the other sign, so a
+    rectifier after them loses nothing. The function needs data, so call it inside the timed region. Source: the
+    CIFAR-10 speed runs of Page (2019), Balsam (hlb-CIFAR10) and Jordan (airbench, arXiv 2404.00498). Raises ValueError
+    for too few patches.
+
+    Examples:
+        >>> whitening_weights(torch.rand(16, 3, 8, 8), kernel_size=2).shape
+        torch.Size([24, 3, 2, 2])
     """
     channels, height, width = images.shape[1:]
     dimensions = channels * kernel_size**2
@@ -53,6 +58,12 @@ def whiten(convolution: nn.Conv2d, images: Tensor, eps: float = 5e-4) -> None:
     """Give `convolution` whitening weights for `images` and freeze them; its bias keeps training.
 
     Raises ValueError if the layer's shape does not fit 2 * C * k * k filters.
+
+    Examples:
+        >>> convolution = nn.Conv2d(3, 24, 2)
+        >>> whiten(convolution, torch.rand(16, 3, 8, 8))
+        >>> convolution.weight.requires_grad
+        False
     """
     if mismatch := _mismatch(convolution, images.shape[1]):
         raise ValueError(f"{mismatch}; nothing was changed")
@@ -81,7 +92,12 @@ def _mismatch(convolution: nn.Conv2d, image_channels: int = 0) -> str:
 
 def first_convolution(model: nn.Module) -> nn.Conv2d | None:
     """Return the convolution that `Whitening.model` chose inside `model`, else its first Conv2d in the order of
-    registration, which is the stem of every network known to us."""
+    registration, which is the stem of every network known to us.
+
+    Examples:
+        >>> first_convolution(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 1)))
+        Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1))
+    """
     layers = [layer for layer in unwrapped(model).modules() if isinstance(layer, nn.Conv2d)]
     return next((layer for layer in layers if hasattr(layer, "whitened")), layers[0] if layers else None)
 
@@ -132,9 +148,18 @@ class _WhiteningHooks(Hooks):
 
 
 class Whitening(Method, name="whitening", hooks=_WhiteningHooks):
-    """Whitening weights for the first convolution, frozen from the start (`whitening_weights`).
+    """Give the first convolution whitening weights (`whitening_weights`), frozen from the start.
 
     They are computed in the run, on the clock, from the first training batch (rank 0's): airbench takes 5,000 images.
+
+    Examples:
+        >>> from timedrun.methods import stack
+        >>> speed, net = stack(Whitening()), nn.Sequential(nn.Conv2d(3, 24, 2))
+        >>> model = speed.model(net)
+        >>> speed.before_step(model, 0, progress=0.0)
+        >>> _ = speed.batch(torch.rand(16, 3, 8, 8), torch.arange(16), classes=16)
+        >>> speed.report
+        ['whitening: first convolution whitens the patches of 16 images']
     """
 
     moves_pixels = False

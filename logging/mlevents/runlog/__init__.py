@@ -40,11 +40,28 @@ __all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "ResultFileGon
 
 
 class ResultFileExists(FileExistsError):
-    """The result file exists. Results are never overwritten or appended to."""
+    """Raised if the result file exists: results are never overwritten or appended to.
+
+    Examples:
+        >>> RunLog(Path("result_0.txt")).close()
+        >>> RunLog(Path("result_0.txt"))
+        Traceback (most recent call last):
+            ...
+        mlevents.runlog.ResultFileExists: [Errno 17] result file exists and is never overwritten; choose another ...
+    """
 
 
 class ResultFileGone(OSError):
-    """The open result file was deleted, moved or replaced, so that its events would be lost."""
+    """Raised if the open result file was deleted, moved or replaced, so that its events would be lost.
+
+    Examples:
+        >>> log = RunLog(Path("result_0.txt"))
+        >>> os.unlink("result_0.txt")
+        >>> log.start("run_start")
+        Traceback (most recent call last):
+            ...
+        mlevents.runlog.ResultFileGone: result_0.txt: result file was deleted, moved or replaced during the run; ...
+    """
 
     def __init__(self, path: object) -> None:
         message = "result file was deleted, moved or replaced during the run; run aborted, start it again"
@@ -55,16 +72,43 @@ class ResultFileGone(OSError):
 
 
 class EventOrderError(RuntimeError):
-    """An event after run_stop, or after the log was closed."""
+    """Raised for an event after run_stop, or after the log was closed.
+
+    Examples:
+        >>> log = RunLog(None)
+        >>> log.close()
+        >>> log.event("seed", 1)
+        Traceback (most recent call last):
+            ...
+        mlevents.runlog.EventOrderError: seed after the log was closed; nothing was logged
+    """
 
 
 class NotResumable(RuntimeError):
-    """A log from which the run cannot be resumed."""
+    """Raised for a log from which the run cannot be resumed.
+
+    Examples:
+        >>> RunLog(Path("result_0.txt")).close()
+        >>> RunLog.resume(Path("result_0.txt"), size=10, sha256="of another log", keep_in=Path("."))
+        Traceback (most recent call last):
+            ...
+        mlevents.runlog.NotResumable: result_0.txt: the first 10 bytes are not those of the checkpoint: the log was ...
+    """
 
 
 @dataclass(frozen=True)
 class Rollback:
-    """Result of rolling a log back to a checkpoint: how much was removed, and the time since."""
+    """State what rolling a log back to a checkpoint removed, and the time since.
+
+    Examples:
+        >>> log = RunLog(Path("result_0.txt"))
+        >>> log.start("run_start")
+        >>> checkpoint = log.mark()
+        >>> log.event("seed", 1)
+        >>> log.close(reason="interrupted")
+        >>> RunLog.resume(Path("result_0.txt"), keep_in=Path("."), **checkpoint).rollback.lines
+        2
+    """
 
     attempt: int  # how often the run was resumed, including this time
     lines: int  # lines of the interrupted log after the checkpoint
@@ -75,8 +119,8 @@ class Rollback:
 
 
 class RunLog:
-    """Writer of the MLPerf log of one run; with `path` None it only validates events (ranks other than 0). `Protocol`
-    has their order.
+    """Write the MLPerf log of one run; with `path` None only validate events (ranks other than 0). `Protocol` has their
+    order.
 
     Lines have the format of mlperf_logging's MLLogger, byte for byte, except that a line is padded with blanks where
     the next one might cross a page of the file. Invalid values raise before anything is written, and every line of up
@@ -94,7 +138,17 @@ class RunLog:
         FileNotFoundError: its folder does not exist.
         OSError: no disk space for a log; no file is left.
         ResultFileGone: on events of the clock, of blocks and of evaluations, if the file is no longer there; only
-            `close` then still writes run_stop, for whoever moved the file."""
+            `close` then still writes run_stop, for whoever moved the file.
+
+    Examples:
+        >>> log = RunLog(Path("result_0.txt"), clock=lambda: 1700000000.0)
+        >>> log.event("seed", 1)
+        >>> log.start("run_start")
+        >>> log.end("run_stop", status="success")
+        >>> log.close()
+        >>> print(Path("result_0.txt").read_text().splitlines()[1])
+        :::MLLOG {"namespace": "", "time_ms": 1700000000000, "event_type": "INTERVAL_START", "key": "run_start", ...
+    """
 
     def __init__(
         self, path: Path | None, *, clock: Callable[[], float] = time.time, durable: bool = True, started: bool = False
@@ -138,7 +192,16 @@ class RunLog:
         """Open the log of an interrupted run to continue after its first `size` bytes, as `mark` returned them.
 
         The log may end anywhere, in the middle of a line too; it is copied to the folder `keep_in` and rolled back
-        first. Raises as `roll_back` does."""
+        first. Raises as `roll_back` does.
+
+        Examples:
+            >>> log = RunLog(Path("result_0.txt"))
+            >>> log.start("run_start")
+            >>> checkpoint = log.mark()  # the process ends here
+            >>> log = RunLog.resume(Path("result_0.txt"), keep_in=Path("."), **checkpoint)
+            >>> log.end("run_stop", status="success")
+            >>> log.close()
+        """
         log = cls(None, clock=clock, started=True)
         log.rollback, prefix = roll_back(path, size=size, sha256=sha256, keep_in=keep_in, now=clock())
         log.path, log._place = path, os.path.abspath(path)
@@ -294,7 +357,14 @@ def _relative(filename: str) -> str:
 
 
 def require_loggable(value: object, what: str, depth: int = 0) -> None:
-    """Raise TypeError or ValueError, naming `what`, unless every reader of MLPerf logs reads `value` back unchanged."""
+    """Raise TypeError or ValueError, naming `what`, unless every reader of MLPerf logs reads `value` back unchanged.
+
+    Examples:
+        >>> require_loggable(float("nan"), "value of eval_accuracy")
+        Traceback (most recent call last):
+            ...
+        ValueError: value of eval_accuracy is nan, which JSON cannot represent; nothing was logged
+    """
     if depth > DEEPEST:
         raise ValueError(f"{what} is nested more than {DEEPEST} deep; nothing was logged")
     if value is None or isinstance(value, bool | int):
@@ -326,8 +396,16 @@ def require_loggable(value: object, what: str, depth: int = 0) -> None:
 
 def reserve(descriptor: int, offset: int, count: int) -> None:
     """Reserve `count` bytes from `offset` on (man 2 fallocate), where the file system supports it, so that a disk that
-    fills up later does not stop the run. Raises OSError without enough disk space or quota (ENOSPC, EDQUOT), and if the
-    file is not writable."""
+    fills up later does not stop the run.
+
+    Raises OSError without enough disk space or quota (ENOSPC, EDQUOT), and if the file is not writable.
+
+    Examples:
+        >>> with open("result_0.txt", "wb") as file:
+        ...     reserve(file.fileno(), 0, 4096)
+        >>> os.path.getsize("result_0.txt")
+        0
+    """
     function = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if function is None:
         return
@@ -341,7 +419,13 @@ def reserve(descriptor: int, offset: int, count: int) -> None:
 
 
 def release(descriptor: int) -> None:
-    """Release what was reserved beyond the end of the file. A file system that keeps it is not an error."""
+    """Release what was reserved beyond the end of the file. A file system that keeps it is not an error.
+
+    Examples:
+        >>> with open("result_0.txt", "wb") as file:
+        ...     reserve(file.fileno(), 0, 4096)
+        ...     release(file.fileno())
+    """
     with suppress(OSError):
         os.ftruncate(descriptor, os.fstat(descriptor).st_size)
 
@@ -349,9 +433,24 @@ def release(descriptor: int) -> None:
 def roll_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) -> tuple[Rollback, bytes]:
     """Copy the log at `path` to interrupted_<attempt>.txt in `keep_in`, truncate it to `size` bytes and return these.
 
-    Both files are on disk when this returns. `sha256`: digest of the first `size` bytes when the checkpoint was saved.
-    `now`: seconds since 1970. Raises NotResumable if the first bytes differ, they hold no run_start, or the run
-    succeeded; the log is unchanged. Raises OSError if the log cannot be read, copied or truncated; it is unchanged."""
+    Both files are on disk when this returns.
+
+    Args:
+        sha256: digest of the first `size` bytes when the checkpoint was saved.
+        now: seconds since 1970.
+
+    Raises NotResumable if the first bytes differ, they hold no run_start, or the run succeeded; the log is unchanged.
+    Raises OSError if the log cannot be read, copied or truncated; it is unchanged.
+
+    Examples:
+        >>> log = RunLog(Path("result_0.txt"))
+        >>> log.start("run_start")
+        >>> checkpoint = log.mark()
+        >>> log.close(reason="interrupted")
+        >>> removed, kept = roll_back(Path("result_0.txt"), keep_in=Path("."), now=time.time(), **checkpoint)
+        >>> removed.lines, len(kept) == checkpoint["size"]
+        (1, True)
+    """
     data, record = path.read_bytes(), read(path)
     if record.status == keys.SUCCESS:
         raise NotResumable(f"{path}: the run reached its target, so it cannot be resumed; nothing was changed")
@@ -405,7 +504,11 @@ def _keep(data: bytes, folder: Path) -> int:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Flush the names in `folder` to disk."""
+    """Flush the names in `folder` to disk.
+
+    Examples:
+        >>> fsync_folder(Path("."))
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

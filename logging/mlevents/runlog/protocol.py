@@ -14,9 +14,24 @@ EACH: Final = {keys.WEIGHTS_INITIALIZATION: "tensor", keys.METHOD: "value"}
 
 
 class Protocol:
-    """The events of one run in its log, in their order: `begin`, the clock's start, blocks of training with an
-    evaluation in or after each, and one end. An interval out of order raises TrainingLoopError and is not logged.
-    `progress`: metadata in which the benchmark's rules count training: `epoch_num`, `samples_count` or `step_num`."""
+    """Keep the events of one run in their order: `begin`, the clock's start, blocks of training with an evaluation in
+    or after each, and one end. An interval out of order raises TrainingLoopError and is not logged.
+
+    Args:
+        progress: metadata in which the benchmark's rules count training: `epoch_num`, `samples_count` or `step_num`.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> run = Protocol(RunLog(Path("result_0.txt")))
+        >>> run.begin({"seed": 1})
+        >>> run.end("init_stop")
+        >>> run.start("run_start")
+        >>> run.start_block(first=1, count=1)
+        >>> run.stop_block(at=1)
+        >>> run.start("eval_start", **run.at(1))
+        >>> run.stop_evaluation(0.76, at=1)
+        >>> run.succeed(at=1)
+    """
 
     def __init__(self, log: RunLog, progress: str = keys.EPOCH_NUM) -> None:
         self.log, self.progress = log, progress

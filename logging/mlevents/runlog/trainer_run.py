@@ -70,12 +70,24 @@ MINUTE, HOUR = 60.0, 3600.0  # of an imagined run
 
 
 class MLPerfRun:
-    """A run and its log; `mlperf_run` describes it. With `path` None nothing is written.
+    """Log a run; `mlperf_run` describes it. With `path` None nothing is written.
 
     Attributes:
         target: the quality to reach.
         reached: the target was reached; run_stop is logged.
-        ended: the log has its run_stop."""
+        ended: the log has its run_stop.
+
+    Examples:
+        >>> settings = dict(submission_division="open", submission_org="Nobody", submission_platform="laptop")
+        >>> settings |= dict(submission_status="onprem", cache_clear=True, seed=1, global_batch_size=64)
+        >>> settings |= dict(train_samples=1437, eval_samples=360, dataset="digits", quality_target=0.97)
+        >>> run = mlperf_run("resnet", round="4.0", out="result_0.txt", **settings)
+        >>> run.target, run.progress(steps=90, epoch=4.0)
+        (0.97, {'epoch': 4.0})
+        >>> run.close("no training today")
+        >>> run.ended, run.reached
+        (True, False)
+    """
 
     def __init__(
         self,
@@ -116,6 +128,7 @@ class MLPerfRun:
 
     @property
     def ended(self) -> bool:
+        """Return True if the log has its run_stop."""
         return self._log.stopped
 
     def start(self) -> None:
@@ -283,8 +296,8 @@ class MLPerfRun:
 
 
 def mlperf_run(benchmark: str, *, round: str, out: str | os.PathLike[str], **settings: Any) -> MLPerfRun:
-    """Return the run of `benchmark` by the rules of MLPerf Training's `round` ("6.1"), with its log in the new file
-    `out` and init_start logged; ranks other than 0 write nothing.
+    """Begin the log of a run of `benchmark` by the rules of MLPerf Training's `round` ("6.1"), in the new file `out`,
+    and return the run. init_start is logged; ranks other than 0 write nothing.
 
     Args:
         settings: by the log's keys what only the trainer knows, such as `submission_division`, `submission_org`, `seed`
@@ -293,13 +306,39 @@ def mlperf_run(benchmark: str, *, round: str, out: str | os.PathLike[str], **set
 
     Raises:
         UsageError: unknown round, benchmark or setting; settings that are missing or that the round does not allow.
-        FileExistsError, FileNotFoundError: `out` exists, or its folder does not."""
+        FileExistsError: `out` exists.
+        FileNotFoundError: its folder does not exist.
+
+    Examples:
+        >>> settings = dict(submission_division="open", submission_org="Nobody", submission_platform="laptop")
+        >>> settings |= dict(submission_status="onprem", cache_clear=True, seed=1, global_batch_size=64)
+        >>> settings |= dict(train_samples=1437, eval_samples=360, dataset="digits", quality_target=0.97)
+        >>> with mlperf_run("resnet", round="4.0", out="result_0.txt", **settings) as run:
+        ...     run.start()  # no training data before
+        ...     for epoch in (4, 8):
+        ...         run.evaluating(epoch=epoch)
+        ...         if run.evaluated(0.9 + epoch / 100):
+        ...             break
+        >>> run.reached
+        True
+    """
     return MLPerfRun(benchmark, _round_named(round), Path(out) if _rank() == 0 else None, settings)
 
 
 def mlperf_preflight(benchmark: str, *, round: str, out: str | os.PathLike[str], **settings: Any) -> list[Finding]:
-    """Return what the strict checks find in the log of an imagined run with the arguments of `mlperf_run`: evaluated
-    twice, where the rules say, it reaches the target. Nothing is kept. Raises as `mlperf_run`."""
+    """Return what the strict checks find in the log of an imagined run with the arguments of `mlperf_run`. Nothing is
+    kept.
+
+    The run is evaluated twice, where the rules say, and reaches the target. Raises as `mlperf_run`.
+
+    Examples:
+        >>> settings = dict(submission_division="open", submission_org="Nobody", submission_platform="laptop")
+        >>> settings |= dict(submission_status="onprem", cache_clear=True, seed=1, global_batch_size=64)
+        >>> settings |= dict(train_samples=1437, eval_samples=360, dataset="digits", quality_target=0.97)
+        >>> findings = mlperf_preflight("resnet", round="4.0", out="result_0.txt", **settings)
+        >>> [finding.rule for finding in findings]
+        ['demonstration']
+    """
     rules = _round_named(round)
     if Path(out).exists():
         raise ResultFileExists(errno.EEXIST, "result file exists and is never overwritten; choose another", str(out))

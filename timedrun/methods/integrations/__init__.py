@@ -16,7 +16,15 @@ MISMATCH: Final = "operator torchvision::"
 
 @contextmanager
 def fitting_torchvision() -> Iterator[None]:
-    """Raise ImportError with the remedy where an import fails because of a torchvision of another torch."""
+    """Raise ImportError with the remedy if an import fails because torchvision was built for another torch.
+
+    Examples:
+        >>> with fitting_torchvision():
+        ...     raise RuntimeError("operator torchvision::nms does not exist")
+        Traceback (most recent call last):
+            ...
+        ImportError: torchvision fits only the torch that it was built for: `pip install --force-reinstall torch ...
+    """
     try:
         yield
     except (ImportError, RuntimeError) as error:

@@ -25,7 +25,14 @@ PLACES = ("before_step", "batch_dict", "gradients", "after_step", "evaluation")
 
 
 def saved_state(checkpoint: str) -> dict[str, Any]:
-    """Return the methods' state in a checkpoint. Raises TrainingLoopError if it has none."""
+    """Return the methods' state in a checkpoint. Raises TrainingLoopError if it has none.
+
+    Examples:
+        >>> saved_state("runs/checkpoint-500")
+        Traceback (most recent call last):
+            ...
+        mlevents.errors.TrainingLoopError: the checkpoint runs/checkpoint-500 has no methods.pt, the methods' state ...
+    """
     if not (file := Path(checkpoint, STATE_FILE)).is_file():
         raise TrainingLoopError(
             f"the checkpoint {checkpoint} has no {STATE_FILE}, the methods' state at its weights, and was not used;"
@@ -63,14 +70,27 @@ class _Steps(TrainerCallback):
 
 
 class MethodsTrainer(Trainer):
-    """Trainer that passes training batches through `speed`, whose `model` was already applied, and evaluates in
-    `speed.evaluation`. Checkpoints hold the training weights and, in methods.pt, the methods' state, which comes back
-    with them: when a training is resumed, and of the best one at its end.
+    """Train with a Trainer that passes batches through `speed`, whose `model` was already applied, and evaluates in
+    `speed.evaluation`.
+
+    Checkpoints hold the training weights and, in methods.pt, the methods' state. The state comes back with the weights:
+    when a training is resumed, and of the best checkpoint at its end.
 
     Raises ValueError for methods that need tensors, not a dict, and for those that repeat a step's passes (`backward`)
     if gradients are accumulated: the Trainer runs each of its batches on its own. `train` raises TrainingLoopError for
-    a checkpoint without methods.pt, and NoEffect for a method that its steps cannot reach, before the first one, or
-    that changed nothing, after the last.
+    a checkpoint without methods.pt. It raises NoEffect for a method that its steps cannot reach, before the first one,
+    or that changed nothing, after the last.
+
+    Args:
+        speed: methods, as `stack` returns them.
+
+    Examples:
+        >>> from timedrun.methods import EMA, stack
+        >>> speed = stack(EMA(half_life=100))
+        >>> arguments = TrainingArguments("runs", max_steps=1000, use_cpu=True, report_to="none")
+        >>> trainer = MethodsTrainer(speed, speed.model(nn.Linear(4, 2)), arguments)
+        >>> trainer.speed.methods[0].half_life
+        100
     """
 
     def __init__(self, speed: Stack, *args: Any, **kwargs: Any) -> None:
@@ -117,8 +137,17 @@ class MethodsTrainer(Trainer):
 class MLPerfCallback(TrainerCallback):
     """Log a Trainer's training as `run`, on whose clock it starts, and stop it when the target is reached.
 
-    `metric` is the name of the quality in the metrics of an evaluation ("eval_accuracy"). Evaluations of another set,
-    before the first step and after the last are passed over.
+    Evaluations of another set, before the first step and after the last are passed over.
+
+    Args:
+        metric: name of the quality in the metrics of an evaluation ("eval_accuracy").
+
+    Examples:
+        >>> from mlevents.runlog.trainer_run import mlperf_run
+        >>> def train(trainer, settings):
+        ...     with mlperf_run("bert", round="4.0", out="result_0.txt", **settings) as run:
+        ...         trainer.add_callback(MLPerfCallback(run, "eval_accuracy"))
+        ...         trainer.train()
     """
 
     def __init__(self, run: MLPerfRun, metric: str) -> None:

@@ -18,8 +18,19 @@ with fitting_torchvision():
 
 
 class MethodsModule(LightningModule):
-    """Module whose optimizer step calls `speed.backward`, for methods that repeat a step's passes. The subclass sets
-    `speed`."""
+    """Call `speed.backward` in a module's optimizer step, for methods that repeat a step's passes. The subclass sets
+    `speed`.
+
+    Examples:
+        >>> from timedrun.methods import SAM, stack
+        >>> class Classifier(MethodsModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.speed = stack(SAM(rho=0.05))
+        ...         self.net = self.speed.model(nn.Linear(4, 2))
+        >>> Classifier().speed.methods[0].name
+        'sam'
+    """
 
     speed: Stack
 
@@ -38,9 +49,14 @@ class MethodsCallback(Callback):
     with a batch in which an optimizer stepped; progress is that of the nearest limit: epochs, `max_steps`, `max_time`.
     Methods that repeat a step's passes (`backward`) need a MethodsModule, whose `training_step` runs again.
 
-    `fit` raises ValueError for methods that it cannot call once a step and without a limit of known length; as each
-    evaluation does, TrainingLoopError for a checkpoint without the methods' state; NoEffect for a method that its steps
-    cannot reach, before the first one, or that changed nothing, after the last.
+    `fit` raises ValueError for methods that it cannot call once a step and without a limit of known length. As each
+    evaluation does, it raises TrainingLoopError for a checkpoint without the methods' state. It raises NoEffect for a
+    method that its steps cannot reach, before the first one, or that changed nothing, after the last.
+
+    Examples:
+        >>> from timedrun.methods import EMA, stack
+        >>> speed = stack(EMA(half_life=100))
+        >>> trainer = Trainer(max_epochs=3, callbacks=[MethodsCallback(speed)], logger=False, accelerator="cpu")
     """
 
     def __init__(self, speed: Stack) -> None:
@@ -142,7 +158,14 @@ class MethodsCallback(Callback):
 class MLPerfCallback(Callback):
     """Log a Trainer's `fit` as `run`, on whose clock training starts, and stop it when the target is reached.
 
-    `metric` is the name with which the module logs the quality in validation.
+    Args:
+        metric: name with which the module logs the quality in validation.
+
+    Examples:
+        >>> from mlevents.runlog.trainer_run import mlperf_run
+        >>> def fit(model, data, settings):
+        ...     with mlperf_run("resnet", round="4.0", out="result_0.txt", **settings) as run:
+        ...         Trainer(max_epochs=90, callbacks=[MLPerfCallback(run, "accuracy")]).fit(model, data)
     """
 
     def __init__(self, run: MLPerfRun, metric: str) -> None:

@@ -21,7 +21,13 @@ PLAIN_LOOP = ("before_step", "batch", "backward", "gradients", "after_step", "ev
 
 
 class Training(NamedTuple):
-    """Parts of a training run by a recipe, for a loop that calls them."""
+    """Hold the parts of a training run by a recipe, for a loop that calls them.
+
+    Examples:
+        >>> training = recipe("baseline_nvidia", nn.Sequential(nn.Conv2d(3, 8, 3)), epochs=90)
+        >>> training.schedule.factor(0.0), training.schedule.factor(8.0)
+        (0.0, 1.0)
+    """
 
     model: nn.Module
     """The given model, changed in place."""
@@ -58,11 +64,20 @@ def recipe(
         optimizer: in place of the recipe's, which is that of a convolutional network; it is not scaled.
         without: names of methods to leave out.
         initialize: draw new weights as the recipe does; by default the model keeps its own.
-        seed, rank: of `timedrun.methods.stack`.
+        seed: of `timedrun.methods.stack`.
+        rank: of `timedrun.methods.stack`.
         places: calls that the loop makes; RandAugment, in the recipe hot, needs "augment" as well.
 
     Raises ValueError, before the model is changed, for a budget out of range, for methods that need a call which the
     loop does not make, and for methods that do not fit the model: each is named with the reason.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Conv2d(3, 16, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+        >>> training = recipe("mild", net, epochs=30, batch=256, without=["blurpool"])
+        >>> [method.name for method in training.methods.methods]
+        ['log_bias', 'channels_last', 'progressive_resizing', 'label_smoothing', 'ema']
+        >>> training.optimizer.param_groups[0]["lr"]
+        0.256
     """
     if name not in RECIPES:
         raise ValueError(f"there is no recipe {name!r}.{nearest(name, RECIPES)} Recipes: {', '.join(RECIPES)}")

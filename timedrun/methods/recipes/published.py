@@ -24,7 +24,14 @@ from timedrun.methods.training.schedule import Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Methods and hyper-parameters of a run on ImageNet-1k, as published or as chosen here; `source` says which."""
+    """Name methods and hyper-parameters of a run on ImageNet-1k, as published or as chosen here; `source` says which.
+
+    Examples:
+        >>> MILD.budgets, MILD.suits(90)
+        ('9 to 66 epochs', False)
+        >>> [method.name for method in MILD.methods][:2]
+        ['log_bias', 'blurpool']
+    """
 
     name: str
     series: str
@@ -50,11 +57,13 @@ class Recipe:
 
     @property
     def budgets(self) -> str:
+        """Return the lengths of the runs that it is meant for, in words."""
         if self.last_epochs is None:
             return f"{self.first_epochs} epochs or more"
         return f"{self.first_epochs} to {self.last_epochs} epochs"
 
     def suits(self, epochs: int) -> bool:
+        """Return True if the recipe is meant for a run of `epochs` epochs."""
         return self.first_epochs <= epochs and (self.last_epochs is None or epochs <= self.last_epochs)
 
 
@@ -185,8 +194,16 @@ RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (MILD, MEDIUM, H
 
 
 def budget_problem(name: str, epochs: int) -> str:
-    """Return an error message unless the recipe `name` is meant for a run of `epochs` epochs, "" if it is. The message
-    names the range and the recipes for this budget. Raises KeyError if there is no such recipe."""
+    """Return an error message if the recipe `name` is not meant for a run of `epochs` epochs, "" if it is.
+
+    The message names the range and the recipes for this budget. Raises KeyError if there is no such recipe.
+
+    Examples:
+        >>> budget_problem("mild", 36)
+        ''
+        >>> print(budget_problem("mild", 90))
+        recipe mild is meant for 9 to 66 epochs, not for 90; recipes for this budget: medium (67 to 234 epochs)
+    """
     recipe = RECIPES[name]
     if recipe.suits(epochs):
         return ""

@@ -9,7 +9,13 @@ from judging.ground.errors import UsageError
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """Samples of one optimizer step: over all ranks, of one rank, and of one forward pass of a rank."""
+    """Divide the samples of one optimizer step: over all ranks, of one rank, and of one forward pass of a rank.
+
+    Examples:
+        >>> plan = BatchPlan.of(global_batch=2048, micro_batch=64, world_size=8)
+        >>> plan.local, plan.micro, plan.accumulation
+        (256, 64, 4)
+    """
 
     global_batch: int
     local: int
@@ -17,7 +23,10 @@ class BatchPlan:
 
     @classmethod
     def of(cls, global_batch: int, micro_batch: int, world_size: int) -> BatchPlan:
-        """Divide `global_batch` over the ranks, in forward passes of at most `micro_batch` samples (0: all)."""
+        """Divide `global_batch` over the ranks, in forward passes of at most `micro_batch` samples (0: all).
+
+        Raises UsageError for a batch that the ranks do not divide, or out of range.
+        """
         if global_batch < 1:
             raise UsageError(f"global batch {global_batch}: needs at least 1 sample; set --global-batch.")
         if micro_batch < 0:
@@ -38,5 +47,5 @@ class BatchPlan:
 
     @property
     def accumulation(self) -> int:
-        """Forward and backward passes of a rank in one optimizer step."""
+        """Return the forward and backward passes of a rank in one optimizer step."""
         return -(-self.local // self.micro)

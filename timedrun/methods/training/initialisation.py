@@ -18,6 +18,14 @@ def initialize(model: nn.Module, how: Initialisation) -> None:
 
     Raises ValueError for torchvision_zero_residual and a model without ResNet blocks under torchvision's names, and
     for identity, which a network defines for itself.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3))
+        >>> initialize(model, "kaiming")
+        >>> initialize(model, "identity")
+        Traceback (most recent call last):
+            ...
+        ValueError: initialisation identity is not defined for Sequential; use torch or kaiming
     """
     if how == "torch":
         return
@@ -49,12 +57,22 @@ def initialize(model: nn.Module, how: Initialisation) -> None:
 
 def residual_blocks(model: nn.Module) -> list[nn.Module]:
     """Return the residual blocks of `model` in order: modules with a `downsample` and the batch norm `bn2`, names that
-    this project, torchvision and timm share."""
+    this project, torchvision and timm share.
+
+    Examples:
+        >>> residual_blocks(nn.Sequential(nn.Conv2d(3, 8, 3)))
+        []
+    """
     return [block for block in model.modules() if hasattr(block, "downsample") and hasattr(block, "bn2")]
 
 
 def last_norm(block: nn.Module) -> nn.Module:
-    """Return the batch norm that ends the branch of a residual block."""
+    """Return the batch norm that ends the branch of a residual block.
+
+    Examples:
+        >>> last_norm(nn.ModuleDict({"bn2": nn.BatchNorm2d(8), "bn3": nn.BatchNorm2d(32)}))
+        BatchNorm2d(32, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
+    """
     norm = getattr(block, "bn3", None) or block.bn2
     assert isinstance(norm, nn.Module)
     return norm

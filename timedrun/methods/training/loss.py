@@ -12,6 +12,11 @@ def dense_targets(targets: Tensor, classes: int) -> Tensor:
     """Return targets as float probabilities [N, classes], from class indices [N] or already dense targets.
 
     Raises ValueError for any other shape or type.
+
+    Examples:
+        >>> dense_targets(torch.tensor([0, 2]), classes=3)
+        tensor([[1., 0., 0.],
+                [0., 0., 1.]])
     """
     if not isinstance(targets, Tensor):
         raise ValueError("methods that change targets need one tensor of classes, not others beside it; remove them")
@@ -34,8 +39,15 @@ def dense_targets(targets: Tensor, classes: int) -> Tensor:
 def cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Return the softmax cross-entropy of `logits` [N, K] for class indices [N] or dense targets [N, K], in float32.
 
-    Mean, dense: -sum(t * log p) / N, rescaled by N / sum(t), which changes nothing for targets that sum to 1. "none":
-    the loss of each sample [N].
+    For dense targets the mean is -sum(t * log p) / N, rescaled by N / sum(t), which changes nothing for targets that
+    sum to 1. "none" is the loss of each sample [N].
+
+    Examples:
+        >>> logits, targets = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0])
+        >>> cross_entropy(logits, targets)
+        tensor(1.1269)
+        >>> cross_entropy(logits, targets, reduction="none")
+        tensor([0.1269, 2.1269])
     """
     if not targets.is_floating_point() and targets.dim() == 1:
         return F.cross_entropy(logits.float(), targets.long(), reduction=reduction)
@@ -47,8 +59,12 @@ def cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction = "me
 def binary_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Return the binary cross-entropy of `logits` [N, K], summed over the K classes, divided by N. In float32.
 
-    K times PyTorch's mean reduction; N is the batch of this process. "none": the sum over classes of each sample [N].
-    Targets are class indices [N] or dense [N, K].
+    It is K times PyTorch's mean reduction; N is the batch of this process. "none" is the sum over classes of each
+    sample [N]. Targets are class indices [N] or dense [N, K].
+
+    Examples:
+        >>> binary_cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3]))  # 4 ln 2
+        tensor(2.7726)
     """
     dense = dense_targets(targets, logits.shape[1]).float()
     if reduction == "none":

@@ -22,6 +22,10 @@ def slowdown(precision: str) -> float:
 
     Takes 15 to 50 ms in the first call of a process and nothing in the next. The fastest of some interleaved trials
     counts, so other load changes little.
+
+    Examples:
+        >>> slowdown("bf16") > 0
+        True
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # threads that wait for a busy core would be most of so small a product
@@ -40,14 +44,24 @@ def slowdown(precision: str) -> float:
 
 
 def emulated(precision: str, device: str = "auto") -> bool:
-    """Return True if a run on `device`, as configs name it, would be on this CPU and `precision` is emulated there,
-    many times slower than fp32."""
+    """Return True if a run on `device`, as configs name it, is on this CPU and `precision` is emulated there, many
+    times slower than fp32.
+
+    Examples:
+        >>> emulated("fp32", device="cpu")
+        False
+    """
     on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
     return on_cpu and precision != "fp32" and slowdown(precision) >= EMULATED
 
 
 def described(precision: str) -> str:
-    """Return whether this CPU computes `precision` in hardware, with the measured ratio."""
+    """Return whether this CPU computes `precision` in hardware, with the measured ratio.
+
+    Examples:
+        >>> described("fp32").startswith("fp32 in hardware")
+        True
+    """
     how = "emulated" if emulated(precision, "cpu") else "in hardware"
     return f"{precision} {how}, {slowdown(precision):.1f} times fp32's time"
 

@@ -18,7 +18,13 @@ Group = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """Optimizer and its hyper-parameters; the learning rate of a step is `peak_lr` times the schedule's factor."""
+    """Name an optimizer and its hyper-parameters; the learning rate of a step is `peak_lr` times the schedule's factor.
+
+    Examples:
+        >>> config = OptimizerConfig(kind="decoupled_sgd", peak_lr=2.0, momentum=0.875, weight_decay=5e-4)
+        >>> type(build_optimizer(config, nn.Linear(4, 2))).__name__
+        'DecoupledSGD'
+    """
 
     kind: Literal["decoupled_sgd", "sgd", "decoupled_adamw", "adamw", "lamb", "muon"]
     peak_lr: float
@@ -48,8 +54,14 @@ class OptimizerConfig:
 
 
 class GroupedOptimizer(Optimizer, ABC):
-    """Base of optimizers: peak learning rate per group, iteration over groups, a decay that follows the schedule alone,
-    the step of SGD and the means of Adam."""
+    """Share what the optimizers below have in common: the peak learning rate of a group, iteration over groups, a decay
+    that follows the schedule alone, the step of SGD and the means of Adam.
+
+    Examples:
+        >>> optimizer = DecoupledSGD(nn.Linear(4, 2).parameters(), lr=0.5)
+        >>> isinstance(optimizer, GroupedOptimizer), optimizer.param_groups[0]["initial_lr"]
+        (True, 0.5)
+    """
 
     def __init__(self, params: ParamsT, defaults: Group) -> None:
         for name in ("lr", "weight_decay", "momentum", "eps"):
@@ -136,12 +148,18 @@ class GroupedOptimizer(Optimizer, ABC):
 
 
 class Lamb(GroupedOptimizer):
-    """LAMB (You et al. 2019, arXiv 1904.00962, algorithm 2) in the form of NVIDIA's apex, with which MLPerf's BERT was
-    trained.
+    """Implement LAMB (You et al. 2019, arXiv 1904.00962, algorithm 2) in the form of NVIDIA's apex, with which MLPerf's
+    BERT was trained.
 
     All gradients together are first scaled down to a norm of at most `max_grad_norm`. With bias-corrected moments, the
     step of a tensor w is u = m / (sqrt(v) + eps) + weight_decay * w, and w <- w - lr * (|w| / |u|) * u. The ratio is 1
     for tensors of norm 0 and for groups without weight decay (layer norms and biases).
+
+    Examples:
+        >>> model = nn.Linear(4, 2)
+        >>> optimizer = Lamb(model.parameters(), lr=4e-4, weight_decay=0.01)
+        >>> model(torch.rand(8, 4)).sum().backward()
+        >>> optimizer.step()
     """
 
     def __init__(
@@ -178,11 +196,20 @@ class Lamb(GroupedOptimizer):
 
 
 class DecoupledSGD(GroupedOptimizer):
-    """SGD with momentum and a weight decay of `weight_decay` per step at the peak rate, scaled by the schedule alone.
+    """Implement SGD with momentum and a weight decay of `weight_decay` a step at the peak rate, scaled by the schedule
+    alone.
 
     Decay enters neither the gradient nor the momentum. In the steady state torch.optim.SGD's coupled decay c is
-    `weight_decay` = lr * c / (1 - momentum). The rate given here is the peak; set group["lr"] before each step.
-    Source: Loshchilov and Hutter (arXiv 1711.05101), in the form of MosaicML Composer's DecoupledSGDW.
+    `weight_decay` = lr * c / (1 - momentum). The rate given here is the peak; set group["lr"] before each step. Source:
+    Loshchilov and Hutter (arXiv 1711.05101), in the form of MosaicML Composer's DecoupledSGDW.
+
+    Examples:
+        >>> weight = nn.Parameter(torch.ones(1))
+        >>> optimizer = DecoupledSGD([weight], lr=0.5, weight_decay=0.1)
+        >>> weight.grad = torch.zeros(1)
+        >>> optimizer.step()
+        >>> weight.detach()
+        tensor([0.9000])
     """
 
     def __init__(
@@ -204,9 +231,15 @@ class DecoupledSGD(GroupedOptimizer):
 
 
 class DecoupledAdamW(GroupedOptimizer):
-    """AdamW with the same decay: equal to torch.optim.AdamW with its weight decay at `weight_decay` / lr.
+    """Implement AdamW with the same decay: equal to torch.optim.AdamW with its weight decay at `weight_decay` / lr.
 
     Defaults are those of MosaicML Composer 0.10 (betas 0.9 and 0.95, weight decay 1e-5).
+
+    Examples:
+        >>> model = nn.Linear(4, 2)
+        >>> optimizer = DecoupledAdamW(model.parameters(), lr=1e-3, weight_decay=1e-5)
+        >>> model(torch.rand(8, 4)).sum().backward()
+        >>> optimizer.step()
     """
 
     def __init__(
@@ -234,9 +267,14 @@ class DecoupledAdamW(GroupedOptimizer):
 def newton_schulz(matrices: Tensor, iterations: int = 5, *, bf16: bool = False) -> Tensor:
     """Orthogonalize matrices [..., rows, cols] approximately: singular values are pushed to about 0.7 .. 1.2.
 
-    The quintic iteration of Jordan et al. (Muon, 2024), after scaling by the Frobenius norm; in bfloat16 on CUDA and
-    with `bf16`. In float32, matrices at least twice as wide as high are iterated through their Gram matrices: fewer
-    operations.
+    This is the quintic iteration of Jordan et al. (Muon, 2024), after scaling by the Frobenius norm, in bfloat16 on
+    CUDA and with `bf16`. In float32, matrices at least twice as wide as high are iterated through their Gram matrices,
+    which takes fewer operations.
+
+    Examples:
+        >>> singular = torch.linalg.svdvals(newton_schulz(torch.diag(torch.tensor([3.0, 2.0, 1.0]))))
+        >>> bool((0.6 < singular).all() and (singular < 1.3).all())
+        True
     """
     x = matrices.to(torch.bfloat16 if matrices.is_cuda or bf16 else torch.float32)
     tall = x.shape[-2] > x.shape[-1]
@@ -278,21 +316,34 @@ def _iterate_gram(x: Tensor, iterations: int) -> Tensor:
 
 
 class Muon(GroupedOptimizer):
-    """Momentum whose direction is orthogonalised, for hidden matrices; the rest has `"rule": "sgd"` or `"adamw"`.
+    """Implement Muon, momentum whose direction is orthogonalised, for hidden matrices; other groups have `"rule":
+    "sgd"` or `"adamw"`.
 
-    Filters are matrices [out, everything else]. The step is lr * sqrt(max(1, rows / cols)) * newton_schulz(d). With
-    `unit_filters` each weight is first scaled to Frobenius norm sqrt(rows), as the CIFAR-10 runs of airbench do. With
-    `neuron_beta2` the rows of a step become equally large (NorMuon, Li et al. 2025, arXiv 2510.05491, 0.95 there); the
-    step keeps its norm, as in its authors' code, where the paper sets it to 0.2 sqrt(rows cols).
-    Embeddings, the last layer and vectors belong in a group such as {"params": rest, "rule": "sgd", "lr": 0.1}, which
-    takes DecoupledSGD's step, or {"params": rest, "rule": "adamw", "lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8},
-    which takes DecoupledAdamW's; with "every": 2 it is taken in every second step, by the sum of two gradients. `bf16`:
-    iterate in bfloat16 on a CPU, too. Raises ValueError for a vector in a "muon" group, which a matrix of one row or
-    column also is, or an empty one. Source: Jordan et al. 2024.
+    Filters are matrices [out, everything else]. The step is lr * sqrt(max(1, rows / cols)) * newton_schulz(d).
+
+    Embeddings, the last layer and vectors belong in a group of another rule. {"params": rest, "rule": "sgd", "lr": 0.1}
+    takes DecoupledSGD's step, and {"params": rest, "rule": "adamw", "lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8}
+    DecoupledAdamW's. With "every": 2 the step is taken every second time, by the sum of two gradients.
 
     For matrices these are the steps of torch.optim.Muon with its weight decay at `weight_decay` / lr, to 0.4 % of a
     move on a CPU, where torch iterates in bfloat16. torch's takes no filters, has no groups of other rules, and makes
-    each matrix's products alone.
+    each matrix's products alone. Source: Jordan et al. 2024.
+
+    Args:
+        unit_filters: scale each weight to Frobenius norm sqrt(rows) first, as the CIFAR-10 runs of airbench do.
+        neuron_beta2: make the rows of a step equally large (NorMuon, Li et al. 2025, arXiv 2510.05491, 0.95 there). The
+            step keeps its norm, as in its authors' code; the paper sets it to 0.2 sqrt(rows cols).
+        bf16: iterate in bfloat16 on a CPU, too.
+
+    Raises ValueError for a vector in a "muon" group, which a matrix of one row or column also is, or an empty one.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2))
+        >>> hidden = hidden_matrices(net)
+        >>> rest = [p for p in net.parameters() if all(p is not matrix for matrix in hidden)]
+        >>> optimizer = Muon([{"params": hidden}, {"params": rest, "rule": "sgd", "lr": 0.1}], lr=0.02)
+        >>> net(torch.rand(4, 8)).sum().backward()
+        >>> optimizer.step()
     """
 
     def __init__(
@@ -405,8 +456,14 @@ def _is_matrix(weight: Tensor) -> bool:
 
 
 def hidden_matrices(model: nn.Module) -> list[Tensor]:
-    """Trainable weights of every Conv2d and Linear, each once, but those of the first and the last such layer, of
-    embeddings, and of one row or column: what Muon is meant for."""
+    """Return what Muon is meant for: the trainable weights of every Conv2d and Linear, each once, but those of the
+    first and the last such layer, of embeddings, and of one row or column.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 2))
+        >>> [list(weight.shape) for weight in hidden_matrices(net)]
+        [[16, 16]]
+    """
     layers = _layers(model)
     embeddings = [part.weight for part in model.modules() if isinstance(part, nn.Embedding)]
     outer = {id(weight) for weight in (*layers[:1], *layers[-1:], *embeddings)}
@@ -430,9 +487,17 @@ def _groups(params: list[Tensor], *, decay_vectors: bool = True) -> list[Group]:
 def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = False) -> Optimizer:
     """Build the optimizer that `config` names, over trainable parameters; a group keeps its peak rate as "initial_lr".
 
-    Call it after the methods' surgery, with the model on its device. Adam's first beta is `config.momentum`. `fused`
-    takes torch's one-kernel AdamW for decoupled_adamw, to which it is equal up to rounding; adamw always is that, and
-    the others raise ValueError.
+    Call it after the methods' surgery, with the model on its device. Adam's first beta is `config.momentum`.
+
+    Args:
+        fused: take torch's one-kernel AdamW for decoupled_adamw, to which it is equal up to rounding. adamw always is
+            that; the others raise ValueError.
+
+    Examples:
+        >>> config = OptimizerConfig(kind="lamb", peak_lr=4e-4, weight_decay=0.01)
+        >>> optimizer = build_optimizer(config, nn.Linear(4, 2))
+        >>> [group["weight_decay"] for group in optimizer.param_groups]  # none for the bias
+        [0.01, 0.0]
     """
     if fused and config.kind not in ("adamw", "decoupled_adamw"):
         raise ValueError(f"optimizer {config.kind} has no fused form; only adamw and decoupled_adamw do")
@@ -475,9 +540,20 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
 def build_muon(
     config: OptimizerConfig, model: nn.Module, hidden: list[Tensor], *, beta1: float, every: int = 1, bf16: bool = False
 ) -> Muon:
-    """Build Muon for the matrices `hidden`; the other trainable parameters of `model` take AdamW's step at the rate
-    `config.other_lr` with betas (`beta1`, `config.beta2`) and no weight decay, in each `every`-th step, as in the
-    modded-nanogpt speed runs. `bf16`: matrices are orthogonalised in bfloat16 on a CPU, too."""
+    """Build Muon for the matrices `hidden`, and AdamW's step for the other trainable parameters, as in the
+    modded-nanogpt speed runs: at the rate `config.other_lr`, with betas (`beta1`, `config.beta2`), no weight decay, in
+    each `every`-th step.
+
+    Args:
+        bf16: orthogonalise matrices in bfloat16 on a CPU, too.
+
+    Examples:
+        >>> config = OptimizerConfig(kind="muon", peak_lr=0.02, other_lr=3e-3)
+        >>> net = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 2))
+        >>> optimizer = build_muon(config, net, hidden_matrices(net), beta1=0.9)
+        >>> [group["rule"] for group in optimizer.param_groups]
+        ['muon', 'adamw']
+    """
     chosen = {id(parameter) for parameter in hidden}
     others = [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in chosen]
     rest: Group = {"rule": "adamw", "lr": config.other_lr, "betas": (beta1, config.beta2), "eps": config.epsilon}

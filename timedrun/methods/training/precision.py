@@ -21,9 +21,16 @@ TRIM_THRESHOLD, MMAP_MAX = -1, -4
 
 
 def set_backends(device: torch.device, *, tf32: bool, cudnn_benchmark: bool) -> None:
-    """Set torch's switches for CUDA in this process. On a CPU have glibc keep the memory of freed tensors for the next
-    ones: by default it returns large ones to the system, which clears every page again when it is touched. Half of the
+    """Set torch's switches for CUDA in this process, and on a CPU have glibc keep the memory of freed tensors for the
+    next ones.
+
+    By default glibc returns large tensors to the system, which clears every page again when it is touched. Half of the
     machine's memory becomes addresses of glibc's heap, for which Linux is asked for huge pages as tensors touch them.
+
+    Examples:
+        >>> set_backends(torch.device("meta"), tf32=False, cudnn_benchmark=False)
+        >>> torch.backends.cudnn.benchmark
+        False
     """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = cudnn_benchmark
@@ -39,7 +46,16 @@ def set_backends(device: torch.device, *, tf32: bool, cudnn_benchmark: bool) -> 
 
 
 class Precision:
-    """Autocast, backward and optimizer step for one precision; its state is the loss scale."""
+    """Run autocast, backward and optimizer step in one precision; its state is the loss scale.
+
+    Examples:
+        >>> precision, model = Precision("bf16", torch.device("cpu")), nn.Linear(4, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> with precision.autocast():
+        ...     loss = model(torch.rand(8, 4)).sum()
+        >>> precision.backward(loss)
+        >>> precision.step(optimizer)
+    """
 
     def __init__(self, name: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
         if name == "fp16" and device.type not in ("cuda", "meta"):

@@ -39,11 +39,15 @@ class _Buffer(Generic[BatchT]):
 
 
 class Prefetched(Generic[LoadedT, BatchT]):
-    """Iterator over batches on the training device, `depth` ahead.
+    """Iterate over batches on the training device, `depth` ahead.
 
-    At most `depth` batches are held, besides that in use; with depth 0 a batch is loaded when it is requested. An
-    error of `batches` is raised in place of the batch that could not be made. Closing, an error, the end, and dropping
-    the object end the thread.
+    At most `depth` batches are held, besides that in use; with depth 0 a batch is loaded when it is requested. An error
+    of `batches` is raised in place of the batch that could not be made. Closing, an error, the end, and dropping the
+    object end the thread.
+
+    Examples:
+        >>> list(Prefetched(iter([1, 2, 3]), torch.tensor, torch.device("cpu"), depth=2))
+        [tensor(1), tensor(2), tensor(3)]
     """
 
     def __init__(
@@ -98,10 +102,16 @@ class Prefetched(Generic[LoadedT, BatchT]):
 
 
 class StepBatches(Generic[BatchT]):
-    """Batches of consecutive optimizer steps, each made by one function of its step.
+    """Make the batches of consecutive optimizer steps, each by one function of its step.
 
     For a GPU, which waits while the host makes a batch, a thread makes them ahead, also during evaluations. On a CPU
     that thread would take its time from the training step.
+
+    Examples:
+        >>> batches = StepBatches(lambda step: torch.full((2,), step), torch.device("cpu"))
+        >>> next(batches.starting(5))
+        tensor([5, 5])
+        >>> batches.close()
     """
 
     def __init__(
@@ -203,7 +213,12 @@ def _tensors(batch: Any) -> Iterable[Tensor]:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return `tensor` on `device`; a copy to a GPU goes through pinned memory and is queued on the current stream."""
+    """Return `tensor` on `device`; a copy to a GPU goes through pinned memory and is queued on the current stream.
+
+    Examples:
+        >>> to_device(torch.zeros(2), torch.device("cpu"))
+        tensor([0., 0.])
+    """
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)  # pin_memory() returns pinned tensors unchanged
     return tensor.to(device)

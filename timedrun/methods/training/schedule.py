@@ -29,9 +29,17 @@ def _check_kind(kind: str, milestones: Sequence[float], cooldown: float) -> None
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning-rate curve over `epochs`: a linear warm-up from exactly 0, then `kind` from 1 to `final_factor`.
+    """Compute a learning-rate curve over `epochs`: a linear warm-up from exactly 0, then `kind` from 1 to
+    `final_factor`.
 
     Raises ValueError for settings that leave no epochs, or none after the warm-up.
+
+    Examples:
+        >>> schedule = Schedule(kind="cosine", epochs=90, warmup_epochs=8, scale=0.4)
+        >>> schedule.epochs_scaled
+        36
+        >>> [round(schedule.factor(epoch), 3) for epoch in (0, 4, 8, 22, 36)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
     """
 
     kind: Kind
@@ -76,10 +84,12 @@ class Schedule:
 
     @property
     def warmup_epochs_scaled(self) -> float:
+        """Return the epochs of the warm-up, times `scale` with `scale_warmup`."""
         return self.warmup_epochs * self.scale if self.scale_warmup else self.warmup_epochs
 
     @property
     def cooldown_epochs_scaled(self) -> float:
+        """Return the epochs of the cool-down, times `scale`."""
         return self.cooldown_epochs * self.scale
 
     def factor(self, epoch: float) -> float:
@@ -95,7 +105,15 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class StepSchedule:
-    """Learning-rate curve over `steps` optimizer steps, for benchmarks that count samples instead of epochs."""
+    """Compute a learning-rate curve over `steps` optimizer steps, for benchmarks that count samples instead of epochs.
+
+    Examples:
+        >>> schedule = StepSchedule(kind="trapezoid", steps=100, warmup_steps=10, cooldown_steps=20)
+        >>> [round(schedule.factor(step), 3) for step in (0, 5, 50, 90, 100)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
+        >>> schedule.stretched(0.5).steps, schedule.decay_steps
+        (50, 20)
+    """
 
     kind: Kind
     steps: int
@@ -121,7 +139,8 @@ class StepSchedule:
             )
 
     def stretched(self, ratio: float) -> StepSchedule:
-        """Return this schedule with every number of steps times `ratio`, rounded. Raises UsageError if that is none."""
+        """Return this schedule with every number of steps times `ratio`, rounded. Raises UsageError if no steps are
+        left."""
         try:
             return replace(
                 self,
@@ -135,7 +154,8 @@ class StepSchedule:
 
     @property
     def decay_steps(self) -> int:
-        """Steps in which the rate falls: from the end of the warm-up to the end, or trapezoid's cool-down."""
+        """Return the steps in which the rate falls: from the end of the warm-up to the end, or trapezoid's cool-
+        down."""
         falling = {"constant": 0, "trapezoid": self.cooldown_steps}
         return falling.get(self.kind, self.steps - self.warmup_steps)
 
