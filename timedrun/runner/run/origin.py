@@ -138,5 +138,5 @@ def platform_name(settings: RunConfig, ranks: ProcessGroup) -> str:
     if ranks.device.type == "cuda":
         kind = torch.cuda.get_device_name(ranks.device).replace("NVIDIA", "").strip().replace(" ", "_")
     else:
-        kind = "CPU"
+        kind = ranks.device.type.upper()
     return f"{ranks.world_size}x{kind}-{settings.name}"
