@@ -159,7 +159,7 @@ def cifar10_methods() -> ImageRunConfig:
         notes="Numbers of airbench94's Muon version (Jordan 2024, arXiv 2404.00498), carried over to a mean loss, and"
         " for the classifier over the width squared, since the logits are not divided by the width here. Batch, number"
         " of epochs, image sizes, activation and the freezing of the first group were searched, one or two runs a"
-        " setting; docs/results.md has them.",
+        " setting; docs/results_cifar10_settings.md has them.",
         global_batch=1000,
         model=replace(CIFAR10_PLAIN, activation="silu"),
         data=replace(CIFAR10_DATA, padding=2, padding_mode="reflect", flip="alternating"),

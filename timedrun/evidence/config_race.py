@@ -60,7 +60,8 @@ def new_race(request: ConfigRequest, parent: WarmParent | None) -> tuple[Path, R
         comparisons = [Comparison(row=side.label, slow=side.config.name, fast=names[-1]) for side in sides[:-1]]
     spec, runs = benchmark.spec, request.rounds.runs
     by = "MLPerf requires" if spec.ruleset in MLPERF_RULESETS else "its rules require"
-    few = f"{by} {spec.rules.runs} runs per set, this race has {runs} (use --runs {spec.rules.runs})"
+    most = "at most " * request.rounds.until_decided
+    few = f"{by} {spec.rules.runs} runs per set, this race has {most}{runs} (use --runs {spec.rules.runs})"
     no_package = "for an ablation" if request.ablate else few if runs != spec.rules.runs else ""
     return planned_race(
         request, benchmark, sides, parent, comparisons=comparisons, ablation=request.ablate, no_package=no_package

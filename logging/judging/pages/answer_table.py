@@ -94,6 +94,8 @@ def sentence(answers: Sequence[Answer], asked: float | Budget, winner: Answer | 
         parts.append(f"{winner.better.difference}{_verdict(winner, winner.better, 0)}")
     if rivals := [answer.label for answer in answers if answer.at_most and answer is not winner]:
         parts.append(f"perhaps sooner, in shorter runs than were measured: {listed(rivals, MOST_RIVALS)}")
+    if isinstance(asked, Budget) and (unknown := [answer.label for answer in answers if answer.quality is None]):
+        parts.append(f"not known there: {listed(unknown, MOST_RIVALS)}")
     return printable(f"{where}: {'; '.join(parts)}")
 
 
@@ -131,7 +133,7 @@ def answered(
     the answers, `notes`, and the answer in words."""
     answers = at_budget(curves, asked) if isinstance(asked, Budget) else at_quality(curves, asked)
     winner = best(answers, lower_is_better=direction(runs_of(curves)) < 0)
-    kind = "best there" if isinstance(asked, Budget) else "first there"
+    kind = "best of those known there" if isinstance(asked, Budget) else "first there"
     caption = f"Interpolated between measured lengths, seed by seed (unverified); *: {kind}."
     lines = [
         stdio.verdict(sentence(answers, asked, winner)),

@@ -1,5 +1,6 @@
 """Cost of a time to train: hours times the price per hour of the system."""
 
+import math
 from dataclasses import dataclass
 
 
@@ -19,7 +20,9 @@ class Cost:
 
 def dollars(usd: float) -> str:
     """Return US dollars as text."""
-    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.2g}"
+    if usd >= 1 or usd <= 0:
+        return f"${usd:,.2f}"
+    return f"${usd:.{1 - math.floor(math.log10(usd))}f}".rstrip("0").rstrip(".")
 
 
 def per_hour(price: float | None) -> str:

@@ -473,7 +473,7 @@ def test_a_loss_is_plotted_as_a_number_with_its_target(two, tmp_path, monkeypatc
     plot.plot_quality({folder.name: summaries(folder) for folder in two}, tmp_path / "figure.png")
     (figure,) = seen
     axes = figure.axes[0]
-    assert axes.get_ylabel() == "log perplexity"
+    assert axes.get_ylabel() == "log perplexity on topics"
     assert [text.get_text() for text in axes.texts] == ["target 3.3"]
     assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == [
         "slow: median 14.500 min, 10 of 10 runs",
