@@ -8,7 +8,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -145,7 +145,7 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Referee:
+class Referee(AbstractContextManager["Referee"]):
     """Examine submissions on one task; a context manager that holds the sandbox.
 
     Args:
@@ -189,13 +189,9 @@ class Referee:
             self.sandbox = Sandbox(data, device=settings.device, work_bytes=limit, isolated=isolated)
         self.sandbox.wait()  # without the copies, which the server has open: a referee that is killed leaves none
 
-    def __enter__(self) -> Referee:
-        """Return the referee."""
-        return self
-
     def __exit__(self, *_: object) -> None:
         """End the sandbox."""
-        self.sandbox.__exit__()
+        self.sandbox.close()
 
     def examine(self, files: dict[str, bytes]) -> Verdict:
         """Examine a submission's files (`contents.read`); a breach of a rule that leaves nothing to ask ends it."""

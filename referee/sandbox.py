@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import psutil
 
@@ -132,7 +132,7 @@ def mounts(root: str, data: Mapping[str, Sequence[Shard]]) -> str:
 
 
 class Sandbox:
-    """Run the server in a sandbox, or as a plain process, as a context manager.
+    """Run the server in a sandbox, or as a plain process, until it is closed.
 
     Args:
         data: shards of each data set that sessions can be given.
@@ -155,7 +155,7 @@ class Sandbox:
     ) -> None:
         self.isolated = isolated
         self._folder = WatchedFolder()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `close`
         self.control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         script = ""
         work = WORK if isolated else os.path.join(self._folder.name, "work")
@@ -206,10 +206,10 @@ class Sandbox:
         try:
             reply = self._reply()
         except BaseException:  # a signal
-            self.__exit__()
+            self.close()
             raise
         if reply.startswith(NO_DEVICE):
-            self.__exit__()
+            self.close()
             raise UsageError(f"--device: {reply.removeprefix(NO_DEVICE)}. No submitted code was run.")
         if reply != message:
             self._errors.seek(0)
@@ -226,7 +226,7 @@ class Sandbox:
         return {"data": options, "work": work, "work_bytes": work_bytes, **told}
 
     def _refuse(self, reason: str) -> None:
-        self.__exit__()
+        self.close()
         raise SandboxUnavailable(
             f"no sandbox could be created: {reason}\nNo submitted code was run. Allow user namespaces, or run as root "
             "on a machine of its own, or set --no-sandbox, which runs the code with all of your rights."
@@ -288,11 +288,7 @@ class Sandbox:
                 total += process.memory_full_info().pss
         return total
 
-    def __enter__(self) -> Self:
-        """Return the sandbox, whose server is ready."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """End the server and with it every process in the sandbox."""
         self.control.close()
         if hasattr(self, "process"):
