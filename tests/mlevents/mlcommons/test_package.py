@@ -9,7 +9,7 @@ import pytest
 
 from mlevents import mlcommons
 from mlevents.mlcommons import checkers
-from mlevents.package_checker.system_description import KEYS
+from tests.mlevents.package_checker.package_mutations import write_good_package
 
 
 def digest(folder):
@@ -23,16 +23,9 @@ def digest(folder):
 
 
 @pytest.fixture
-def package(tmp_path, make_records, write):
+def package(tmp_path):
     """An organization's folder with one system and five resnet results."""
-    folder = tmp_path / "Nobody"
-    results = folder / "results" / "laptop" / "resnet"
-    results.mkdir(parents=True)
-    (folder / "systems").mkdir()
-    (folder / "systems" / "laptop.json").write_text(json.dumps(dict.fromkeys(KEYS, "1") | {"division": "open"}))
-    for number in range(5):
-        write(make_records(seed=number + 1)).rename(results / f"result_{number}.txt")
-    return folder
+    return write_good_package(tmp_path / "Nobody")
 
 
 def test_a_whole_package_passes(package):
@@ -99,7 +92,7 @@ def closed(package):
     description.write_text(description.read_text().replace('"open"', '"closed"'))
     for path in (package / "results" / "laptop" / "resnet").glob("result_*.txt"):
         text = path.read_text().replace('"open"', '"closed"').replace('"value": 64,', '"value": 3264,')
-        path.write_text(re.sub(r'"epoch_num": 2\b', '"epoch_num": 39', text))
+        path.write_text(re.sub(r'"epoch_num": 3\b', '"epoch_num": 39', text))
     return package
 
 
