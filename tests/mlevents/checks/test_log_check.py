@@ -267,25 +267,23 @@ def test_a_resumed_run_is_noted_at_the_line_where_it_went_on(records, write):
     assert "46 steps" in report.findings[0].message and report.findings[0].line == place + 1
 
 
-@pytest.mark.parametrize(
-    ("mutate", "rule", "level"),
-    [
-        (insert_within("resumed", 46, gap_seconds=3.5), "resumed", "note"),
-        (lambda r: (put("submission_division", "closed")(r), insert_within("resumed", 46)(r)), "resumed", "error"),
-        (insert_within("resumed", 46, gap_seconds=-3.5), "resumed", "error"),
-        (insert_within("clock_set", 60.0), "clock-agreement", "error"),
-        (insert_within("clock_set", -3.0), "clock-agreement", "error"),
-        (insert_within("clock_set", "much"), "clock-agreement", "error"),
-        (insert_within("clock_set", -0.7), "clock-agreement", "warning"),
-        (shifting(9 * 1_800_003_630_015, "run_start"), "time-digits", "error"),
-        (shifting(9 * 1_800_003_750_017, "run_stop"), "time-digits", "error"),
-    ],
-    ids=[
-        *("resumed", "resumed, closed", "resumed after the clock was set back"),
-        *("clock set", "clock set back", "clock set by an unknown time", "clock set by less than clocks may part"),
-        *("a digit too many in run_start", "a digit too many in run_stop"),
-    ],
-)
+TOLD_ONCE: dict[str, tuple[Callable, str, str]] = {
+    "resumed": (insert_within("resumed", 46, gap_seconds=3.5), "resumed", "note"),
+    "resumed, closed": (
+        lambda r: (put("submission_division", "closed")(r), insert_within("resumed", 46)(r)),
+        *("resumed", "error"),
+    ),
+    "resumed after the clock was set back": (insert_within("resumed", 46, gap_seconds=-3.5), "resumed", "error"),
+    "clock set": (insert_within("clock_set", 60.0), "clock-agreement", "error"),
+    "clock set back": (insert_within("clock_set", -3.0), "clock-agreement", "error"),
+    "clock set by an unknown time": (insert_within("clock_set", "much"), "clock-agreement", "error"),
+    "clock set by less than clocks may part": (insert_within("clock_set", -0.7), "clock-agreement", "warning"),
+    "a digit too many in run_start": (shifting(9 * 1_800_003_630_015, "run_start"), "time-digits", "error"),
+    "a digit too many in run_stop": (shifting(9 * 1_800_003_750_017, "run_stop"), "time-digits", "error"),
+}
+
+
+@pytest.mark.parametrize(("mutate", "rule", "level"), TOLD_ONCE.values(), ids=TOLD_ONCE)
 def test_what_happened_to_the_clock_and_to_the_run_is_told_once_at_its_level(records, write, mutate, rule, level):
     mutate(records)
     assert [f.level for f in check(write(records)).findings if f.rule == rule] == [level]

@@ -14,7 +14,7 @@ from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS
 from mlevents.package_checker.tree import check_tree
 from mlevents.record import read, result_files
 from mlevents.summary import summarize
-from tests.mlevents.conftest import Records, good_records, put
+from tests.mlevents.conftest import Records, good_records, put, write_log
 
 Change = Callable[[Path], object]
 
@@ -39,11 +39,6 @@ DESCRIPTION = {
     "cooling": "air",
     "other_software_stack": {"cuda": "13.0", "python": "3.11"},
 }
-
-
-def write_log(path: Path, records: Records) -> None:
-    """`records` as a log at `path`, in the format of mlperf_logging."""
-    path.write_text("".join(f":::MLLOG {json.dumps(record)}\n" for record in records))
 
 
 def write_good_package(folder: Path) -> Path:
