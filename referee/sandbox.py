@@ -26,7 +26,6 @@ import psutil
 
 from judging.ground.errors import TimedrunError, UsageError
 from referee.channel import COMPILED, NO_DEVICE
-from referee.watched_folder import WatchedFolder
 
 TOOLS: Final = ("unshare", "mount", "umount", "pivot_root", "sh")
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -36,6 +35,7 @@ DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 WORK: Final = "/referee"
 """Working folder of isolated code. `/tmp` is a link to it, unless the environment itself is in `/tmp`."""
 PACKAGE: Final = Path(__file__).resolve().parent
+WATCH: Final = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 READY_SECONDS: Final = 120.0
 MOST_SHARDS: Final = 250
 """Shards of a session, whose descriptors one message carries."""
@@ -43,6 +43,21 @@ MOST_SHARDS: Final = 250
 
 class SandboxUnavailable(TimedrunError):
     """Machine that allows no namespaces, or lacks the tools to create them."""
+
+
+class WatchedFolder:
+    """New folder in `parent`, the system's by default, that `close` removes, or a process that sees this one end."""
+
+    def __init__(self, parent: Path | None = None) -> None:
+        self.name = tempfile.mkdtemp(prefix="timedrun_referee_", dir=parent)
+        command = [sys.executable, "-ISc", WATCH, self.name]
+        self._watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.name, ignore_errors=True)
+        self._watcher.kill()
+        self._watcher.communicate()
 
 
 @dataclass(frozen=True)

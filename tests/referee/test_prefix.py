@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from referee.prefix import first_rows
+from referee.probes import first_rows
 from referee.token_files import shards
 from tests.referee.submissions import FIT, HONEST, START
 
