@@ -8,7 +8,6 @@ import re
 import pytest
 
 from mlevents import mlcommons
-from mlevents.mlcommons import checkers
 from tests.mlevents.package_checker.package_mutations import write_good_package
 
 
@@ -70,7 +69,7 @@ def test_a_line_that_is_too_long_for_mlcommons_parser_is_not_given_to_it(package
 
 def test_a_package_without_description_or_results_fails_and_a_checker_that_hangs_is_not_run(package, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(checkers, "PACKAGE_SECONDS", 0.01)
+        patch.setattr(mlcommons, "PACKAGE_SECONDS", 0.01)
         verdict = mlcommons.check_package(package, "2.0.0")
     assert verdict.verdict == "not run" and "was stopped" in verdict.messages[0]
     (package / "systems" / "laptop.json").unlink()
