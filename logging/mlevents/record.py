@@ -85,6 +85,12 @@ class RunRecord:
         """The value of dataset, a key of this project."""
         return self.text(keys.DATASET)
 
+    @property
+    def seed(self) -> int | None:
+        """The value of seed, or None if it is not logged as an integer."""
+        value = self.value(keys.SEED)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
     @cached_property
     def stopped(self) -> Event | None:
         """The first run_stop: the end of the timed region, as in MLCommons' summary."""

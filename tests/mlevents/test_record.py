@@ -43,7 +43,7 @@ def exercise(path: Path) -> RunRecord:
     """Everything that reads a record; raises where any of it does, and returns it."""
     record = read(path)
     assert record.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    for name in ("minutes", "init_minutes", "quality", "final_quality", "evaluation_share", "status"):
+    for name in ("minutes", "init_minutes", "quality", "final_quality", "evaluation_share", "seed", "status"):
         getattr(record, name)
     for rules in RULESETS.values():
         assert any(finding.level == "error" for finding in check_record(record, rules))
@@ -145,7 +145,7 @@ def test_the_quick_way_reads_a_line_as_the_full_way_does(record, ending, quick):
 def test_the_facts_of_a_run_are_read(records, write):
     record = read(write(records))
     assert (record.benchmark, record.division, record.text("submission_org")) == ("resnet", "open", "Nobody")
-    assert (record.value("seed"), record.status, record.dataset, record.text("seed")) == (1, "success", None, None)
+    assert (record.seed, record.status, record.dataset, record.text("seed")) == (1, "success", None, None)
     assert record.minutes == pytest.approx(2 * 60.001 / 60) and record.init_minutes == pytest.approx(0.5)
     assert record.final_quality == 0.76 and not record.is_demonstration
     assert [(point.progress, point.value) for point in record.quality] == [(1.0, 0.5), (2.0, 0.76)]
