@@ -1,4 +1,5 @@
-"""One session with submitted code, in a process of its own: train once, or answer questions."""
+"""One session with submitted code, in a process of its own: train once, in ranks if they are asked for, or answer
+questions."""
 
 from __future__ import annotations
 
@@ -10,25 +11,45 @@ import math
 import mmap
 import os
 import resource
+import signal
 import socket
 import sys
 import tarfile
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NamedTuple, NoReturn, cast
 
 import numpy as np
 import torch
 from torch import nn
 
-from referee import channel, contract, ranks
+from referee import channel, contract
 from referee.channel import COMPILED
 
 LONGEST_TEXT = 4000
 """Characters of an error that are reported."""
 DATA_FILTER: Final[dict[str, Any]] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 """Python 3.11.4 is the first that has one."""
+
+
+class Rank(NamedTuple):
+    """One of the processes, its connections to the others, and where it reports errors.
+
+    `gate` gives a rank its data, of which rank 0 passes them on to the `others`.
+    """
+
+    number: int
+    gate: socket.socket
+    others: list[socket.socket]
+    reports: socket.socket
+
+    def meet(self) -> None:
+        """On rank 0, wait until all others are here."""
+        if self.number:
+            self.gate.send(b"here")
+        for other in self.others:
+            other.recv(8)
 
 
 def run(connection: socket.socket, gate: socket.socket, output: int, work: str, isolated: bool) -> NoReturn:
@@ -41,7 +62,7 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
         work: folder for the submission's files, the only one that can be written.
     """
     stage = "preparation"
-    rank = ranks.Rank(0, gate, [], connection)
+    rank = Rank(0, gate, [], connection)
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDONLY)
@@ -63,10 +84,10 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
         task = contract.Task(**order["task"])
         training = order["role"] == "train"
         if (count := order["ranks"]) and training:
-            rank = ranks.start(count, connection, gate)
+            rank = _start_ranks(count, connection, gate)
             task = replace(task, device=f"cuda:{rank.number}" if task.device == "cuda" else task.device)
         elif count:
-            os.environ.update(ranks.environment(0, 1) | {"MASTER_PORT": "0"})
+            os.environ.update(_rank_environment(0, 1) | {"MASTER_PORT": "0"})
         torch.set_num_threads(max(1, order["threads"] // (count if training and count else 1)))
         torch.manual_seed(task.seed)
         sys.argv = [str(folder / contract.FILE)]  # speed runs put the text of their file into their log
@@ -111,6 +132,44 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
         os._exit(0)
 
 
+def _rank_environment(rank: int, count: int) -> dict[str, str]:
+    """Return torchrun's variables, without those of its own rendezvous; the port is for rank 0's process alone."""
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "ROLE_RANK": rank, "GROUP_RANK": 0, "GROUP_WORLD_SIZE": 1}
+    numbers |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "ROLE_WORLD_SIZE": count}
+    texts = {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "referee"}
+    return {name: str(value) for name, value in numbers.items()} | texts
+
+
+def _start_ranks(count: int, connection: socket.socket, gate: socket.socket) -> Rank:
+    """Fork the ranks and return in each of them. This process reports the first that ends, and with it the session."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        os.environ["MASTER_PORT"] = str(free.getsockname()[1])
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(count - 1)]
+    read, reports = socket.socketpair()
+    children: list[int] = []
+    for rank in range(count):
+        if (child := os.fork()) == 0:
+            os.environ.update(_rank_environment(rank, count))
+            return Rank(rank, pairs[rank - 1][1] if rank else gate, [] if rank else [one for one, _ in pairs], reports)
+        children.append(child)
+    ended, status = os.wait()
+    for child in {*children} - {ended}:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(child, signal.SIGKILL)
+            other = os.waitpid(child, 0)[1]
+            if status == 0 and other not in (0, signal.SIGKILL):  # it had ended before: the cause
+                ended, status = child, other
+    reports.close()
+    code = os.waitstatus_to_exitcode(status)
+    how = f"ended without a result ({f'exit code {code}' if code >= 0 else f'signal {-code}'})"
+    report = {"kind": "error", "stage": "training", "text": f"rank {children.index(ended)} {how}"}
+    if code == 0:  # it reported an error; that of another can be a consequence
+        with contextlib.suppress(EOFError):
+            report = channel.receive(read)[0]
+    channel.send(connection, report)
+    os._exit(0)
+
+
 def _limit(limits: dict[str, int], isolated: bool) -> None:
     """Set the limits of this process and its children, which none of them can raise again."""
     kinds = {resource.RLIMIT_FSIZE: limits["work_bytes"], resource.RLIMIT_DATA: limits["memory_bytes"]}
@@ -140,7 +199,7 @@ def _compiled(work: str) -> memoryview:
     return file.getbuffer()
 
 
-def _shards(rank: ranks.Rank, folder: Path) -> list[np.ndarray[Any, Any]]:
+def _shards(rank: Rank, folder: Path) -> list[np.ndarray[Any, Any]]:
     """Wait for the clock's start and return the training data, mapped read-only; they are also files of `folder`."""
     text, descriptors, _, _ = socket.recv_fds(rank.gate, 1 << 20, 253)  # the most of Linux
     if rank.number == 0:  # it has them before the others

@@ -8,7 +8,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,15 +17,14 @@ from typing import Any, Final
 import numpy as np
 
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
-from referee import contents, prefix, probes, training_time
+from referee import contents, probes, training_time
 from referee.images import ImageFiles, Images
 from referee.probes import LEAKED, Measured, Probed, Questions
-from referee.sandbox import Sandbox, readable
+from referee.sandbox import Sandbox, WatchedFolder, readable
 from referee.session import Limits, Session, Violation
 from referee.token_files import Text, Windows, read
 from referee.training_time import Allowance, TrainingTime
 from referee.verdict import Finding, Verdict
-from referee.watched_folder import WatchedFolder
 
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 BUSY_LOOKS: Final = 5
@@ -145,7 +144,7 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Referee:
+class Referee(AbstractContextManager["Referee"]):
     """Examine submissions on one task; a context manager that holds the sandbox.
 
     Args:
@@ -189,13 +188,9 @@ class Referee:
             self.sandbox = Sandbox(data, device=settings.device, work_bytes=limit, isolated=isolated)
         self.sandbox.wait()  # without the copies, which the server has open: a referee that is killed leaves none
 
-    def __enter__(self) -> Referee:
-        """Return the referee."""
-        return self
-
     def __exit__(self, *_: object) -> None:
         """End the sandbox."""
-        self.sandbox.__exit__()
+        self.sandbox.close()
 
     def examine(self, files: dict[str, bytes]) -> Verdict:
         """Examine a submission's files (`contents.read`); a breach of a rule that leaves nothing to ask ends it."""
@@ -284,15 +279,15 @@ class Referee:
             )
         if self.settings.prefix and isinstance(self.data, Text) and isinstance(windows := of_kind["planted"], Windows):
             session = partial(self._questions, files, planted.weights, verdict)
-            first = prefix.first_rows(self.data.validation, self.data.units, self.settings.prefix)
+            first = probes.first_rows(self.data.validation, self.data.units, self.settings.prefix)
             all_rows = self.data.numbers[first]
             with session() as questions:
-                claimed = prefix.losses(questions, all_rows, batch)
-            chosen, checked = prefix.sample(all_rows, windows, self._draw)
+                claimed = probes.prefix_losses(questions, all_rows, batch)
+            chosen, checked = probes.prefix_sample(all_rows, windows, self._draw)
             full = probes.probe(session, checked, probes.draw_cuts(checked, probes.CUTS, self._draw), batch)
             held = self._held({"planted": full}, 0.1 * real.time.seconds)
             verdict.findings += [finding for finding in held if not finding.passed]
-            add(prefix.judged(claimed, chosen, checked, full.measured))
+            add(probes.judged_prefix(claimed, chosen, checked, full.measured))
         quality, least, sign, without = verdict.loss, uniform, 1, "equal probabilities have"
         if measure == "accuracy":
             quality = verdict.accuracy = float(theirs.hits.mean())

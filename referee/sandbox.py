@@ -20,13 +20,12 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import psutil
 
 from judging.ground.errors import TimedrunError, UsageError
 from referee.channel import COMPILED, NO_DEVICE
-from referee.watched_folder import WatchedFolder
 
 TOOLS: Final = ("unshare", "mount", "umount", "pivot_root", "sh")
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -36,6 +35,7 @@ DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 WORK: Final = "/referee"
 """Working folder of isolated code. `/tmp` is a link to it, unless the environment itself is in `/tmp`."""
 PACKAGE: Final = Path(__file__).resolve().parent
+WATCH: Final = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 READY_SECONDS: Final = 120.0
 MOST_SHARDS: Final = 250
 """Shards of a session, whose descriptors one message carries."""
@@ -43,6 +43,21 @@ MOST_SHARDS: Final = 250
 
 class SandboxUnavailable(TimedrunError):
     """Machine that allows no namespaces, or lacks the tools to create them."""
+
+
+class WatchedFolder:
+    """New folder in `parent`, the system's by default, that `close` removes, or a process that sees this one end."""
+
+    def __init__(self, parent: Path | None = None) -> None:
+        self.name = tempfile.mkdtemp(prefix="timedrun_referee_", dir=parent)
+        command = [sys.executable, "-ISc", WATCH, self.name]
+        self._watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.name, ignore_errors=True)
+        self._watcher.kill()
+        self._watcher.communicate()
 
 
 @dataclass(frozen=True)
@@ -132,7 +147,7 @@ def mounts(root: str, data: Mapping[str, Sequence[Shard]]) -> str:
 
 
 class Sandbox:
-    """Run the server in a sandbox, or as a plain process, as a context manager.
+    """Run the server in a sandbox, or as a plain process, until it is closed.
 
     Args:
         data: shards of each data set that sessions can be given.
@@ -155,7 +170,7 @@ class Sandbox:
     ) -> None:
         self.isolated = isolated
         self._folder = WatchedFolder()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `close`
         self.control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         script = ""
         work = WORK if isolated else os.path.join(self._folder.name, "work")
@@ -206,10 +221,10 @@ class Sandbox:
         try:
             reply = self._reply()
         except BaseException:  # a signal
-            self.__exit__()
+            self.close()
             raise
         if reply.startswith(NO_DEVICE):
-            self.__exit__()
+            self.close()
             raise UsageError(f"--device: {reply.removeprefix(NO_DEVICE)}. No submitted code was run.")
         if reply != message:
             self._errors.seek(0)
@@ -226,7 +241,7 @@ class Sandbox:
         return {"data": options, "work": work, "work_bytes": work_bytes, **told}
 
     def _refuse(self, reason: str) -> None:
-        self.__exit__()
+        self.close()
         raise SandboxUnavailable(
             f"no sandbox could be created: {reason}\nNo submitted code was run. Allow user namespaces, or run as root "
             "on a machine of its own, or set --no-sandbox, which runs the code with all of your rights."
@@ -288,11 +303,7 @@ class Sandbox:
                 total += process.memory_full_info().pss
         return total
 
-    def __enter__(self) -> Self:
-        """Return the sandbox, whose server is ready."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """End the server and with it every process in the sandbox."""
         self.control.close()
         if hasattr(self, "process"):

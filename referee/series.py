@@ -1,16 +1,19 @@
-"""Verdict on several examinations of one submission: the mean quality against the target, and the time's interval."""
+"""Verdict on several examinations of one submission: the mean quality against the target, and the time's interval; or
+on a submission against a record, which are examined in turns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from judging.comparison.speedup_ratio import Ratio, compare
 from judging.ground import stdio
 from judging.ground.errors import ExitCode
 from judging.pages.table import Table
+from judging.scoring.interval import as_values
 from judging.scoring.target_test import LEVEL, NotTestable, TargetTest, target_test
 from mlevents.student_t import mean_margin
 from referee.verdict import Verdict
@@ -146,6 +149,40 @@ class Series:
         table = Table(["run", self.measure, "standard error", "train s", "probes"], rows).lines(width)
         shown = self.breach or self.undecided
         return [*(table if rows else []), *(shown.lines(width)[:-1] if shown else [""]), self.sentence]
+
+
+@dataclass(frozen=True)
+class Retiming:
+    """Examinations of a submission and of a record in turns; a breach by either ends both series."""
+
+    submission: Series
+    record: Series
+
+    @cached_property
+    def ratio(self) -> Ratio | None:
+        """Return the ratio of the training times, record / submission, from pairs; None unless both have all."""
+        if any(series.breach or series.unfinished for series in (self.submission, self.record)):
+            return None
+        ratio = compare(self.record.seconds, self.submission.seconds, paired=True)
+        return replace(ratio, slow="the record", fast="the submission")
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return that of the submission, ERROR after a breach by the record, or INCONCLUSIVE if that is undecided."""
+        if self.record.breach:
+            return ExitCode.ERROR
+        return self.submission.exit_code or (ExitCode.INCONCLUSIVE if self.record.undecided else ExitCode.OK)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON."""
+        portable = self.ratio and self.ratio.portable and [*vars(self.ratio.portable).values()]
+        ratio = self.ratio and as_values(self.ratio) | {"verdict": self.ratio.verdict, "portable": portable}
+        return {"submission": self.submission.as_json(), "record": self.record.as_json(), "ratio": ratio}
+
+    def lines(self, width: int | None) -> list[str]:
+        """Return the tables of both and the comparison."""
+        lines = ["the record:", *self.record.lines(width), "", "the submission:", *self.submission.lines(width)]
+        return [*lines, "", self.ratio.sentence, self.ratio.portable_text] if self.ratio else lines
 
 
 def examine_in_turns(

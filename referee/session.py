@@ -6,8 +6,9 @@ import os
 import select
 import socket
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 import psutil
 
@@ -67,7 +68,7 @@ class Violation(Exception):
         self.reason = reason
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """Talk to one process with submitted code; a context manager that kills the session's processes.
 
     Args:
@@ -194,10 +195,6 @@ class Session:
             time.sleep(seconds / looks)
             busy += self._sandbox.tally().running > 0
         return busy / looks
-
-    def __enter__(self) -> Self:
-        """Return the session."""
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Kill the session's processes."""

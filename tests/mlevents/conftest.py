@@ -1,6 +1,5 @@
 """A complete, valid log as plain records, and the means to change it and write it down."""
 
-import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,6 +100,12 @@ def lines_of(records: Records) -> list[str]:
     return lines
 
 
+def write_log(path: Path, records: Records) -> Path:
+    """Write `records` as a log at `path`."""
+    path.write_text("".join(f"{line}\n" for line in lines_of(records)))
+    return path
+
+
 @pytest.fixture
 def records() -> Records:
     """A valid resnet submission log of two epochs that reaches 0.76."""
@@ -129,9 +134,4 @@ def path(tmp_path: Path) -> Path:
 def write(tmp_path: Path) -> Callable[..., Path]:
     """write(records, name): a log file of these records."""
 
-    def write_records(records: Records, name: str = "result_0.txt") -> Path:
-        path = tmp_path / name
-        path.write_text("".join(line + "\n" for line in lines_of(copy.deepcopy(records))))
-        return path
-
-    return write_records
+    return lambda records, name="result_0.txt": write_log(tmp_path / name, records)

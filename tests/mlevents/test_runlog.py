@@ -83,14 +83,6 @@ def test_an_interval_is_logged_by_its_own_method_and_metadata_cannot_hide_the_ca
         getattr(RunLog(None), method)(key, **metadata)
 
 
-def test_closing_a_log_early_aborts_it_with_a_reason_that_can_be_logged(path):
-    RunLog(path).close(reason="RuntimeError: loss is \udc80 :::MLLOG nan" + "!" * 1000)
-    stop = read(path).stopped
-    assert stop is not None and stop.metadata["status"] == "aborted"
-    assert stop.metadata["reason"].startswith("RuntimeError: loss is") and len(stop.metadata["reason"]) == 400
-    assert not read(path).problems and read(path).minutes is None
-
-
 def test_without_a_path_everything_is_checked_and_nothing_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = RunLog(None)

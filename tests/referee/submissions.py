@@ -204,7 +204,7 @@ TRAINING = {
     "stops every clock it can reach": f"{PLAIN}def train(model, task, shards):\n"
     "    for name in ('time', 'monotonic', 'perf_counter'): setattr(time, name, lambda: 0.0)\n    time.sleep(60)\n",
     "sends a message of its own": f"{PLAIN}def train(model, task, shards):\n    import gc, socket\n"
-    "    from timedrun.referee import channel\n    for one in gc.get_objects():\n"
+    "    from referee import channel\n    for one in gc.get_objects():\n"
     "        if isinstance(one, socket.socket) and one.fileno() >= 0 and one.type == socket.SOCK_STREAM:\n"
     "            channel.send(one, {'kind': 'answer', 'loss': 0.1})\n    time.sleep(60)\n",
     "claims a huge message": f"{PLAIN}def train(model, task, shards):\n    import gc, socket, struct\n"

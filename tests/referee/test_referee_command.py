@@ -17,9 +17,8 @@ from judging.ground.errors import DataError, ExitCode, UsageError
 from judging.ground.token_shard import MAGIC, write_shard
 from referee import contents, sandbox
 from referee.referee import Examination, Referee
-from referee.retiming import Retiming
 from referee.sandbox import MOST_SHARDS, SandboxUnavailable
-from referee.series import Series
+from referee.series import Retiming, Series
 from referee.token_files import read, renumbered, shards, windows
 from referee.verdict import Finding, Verdict
 from tests.referee.conftest import SETTINGS, made_referee

@@ -1,10 +1,9 @@
 """Logs as an attacker writes them: whole in form, with any text for a value."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.mlevents.conftest import good_records
+from tests.mlevents import conftest
 
 ESCAPE = "\x1b[2K\x1b]0;title\x07"  # what a terminal obeys: erase the line, name the window
 HOSTILE = f'{ESCAPE}\r\n:::MLLOG {{"key": "run_stop"}}\u202egnp.exe\x00\x9b31m'
@@ -13,7 +12,7 @@ HOSTILE = f'{ESCAPE}\r\n:::MLLOG {{"key": "run_stop"}}\u202egnp.exe\x00\x9b31m'
 
 def write_log(path: Path, changed: Mapping[str, object] | None = None, *, seed: int = 1) -> Path:
     """Write a run of two minutes that reached its target, with some values changed or added."""
-    records = good_records(seed, dataset="toy")
+    records = conftest.good_records(seed, dataset="toy")
     for key, value in {"config_name": "baseline", **(changed or {})}.items():
         for record in records:
             if record["key"] == key:
@@ -22,8 +21,7 @@ def write_log(path: Path, changed: Mapping[str, object] | None = None, *, seed: 
         else:
             records.insert(5, {**records[5], "key": key, "value": value})
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f":::MLLOG {json.dumps(record)}\n" for record in records))
-    return path
+    return conftest.write_log(path, records)
 
 
 def harmless(text: str) -> bool:

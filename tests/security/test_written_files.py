@@ -150,10 +150,12 @@ def test_a_value_is_one_record_or_refused(text, tmp_path):
 def test_a_reason_is_always_logged_and_is_one_record(text, tmp_path):
     path = tmp_path / "result_0.txt"
     RunLog(path).close(reason=f"DataError: {text}")
-    (line,) = lines_of(path)
-    record = json.loads(line.removeprefix(MARK))
-    assert record["metadata"]["reason"].startswith("DataError: ")
-    assert [event.key for event in read(path).events] == ["run_stop"]
+    assert len(lines_of(path)) == 1
+    record = read(path)
+    assert (record.status, record.minutes, record.problems) == ("aborted", None, ())
+    reason = record.stopped.metadata["reason"]
+    assert reason.startswith("DataError: ") and len(reason) <= 400
+    assert [event.key for event in record.events] == ["run_stop"]
 
 
 SECRETS = {

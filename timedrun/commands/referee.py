@@ -11,8 +11,7 @@ from judging.ground.errors import ExitCode, UsageError
 from mlevents.terminal_escape import printable
 from referee import contents
 from referee.referee import Examination, Referee, ended_by_signals
-from referee.retiming import Retiming
-from referee.series import Series, examine_in_turns
+from referee.series import Retiming, Series, examine_in_turns
 from referee.session import Limits
 from referee.verdict import Verdict
 from timedrun.commands.referee_limits import read_limits

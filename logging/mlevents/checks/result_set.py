@@ -1,8 +1,7 @@
 """Check a set of results: copies, repeated seeds, number of runs, runs of another configuration, convergence."""
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from typing import Final
 
 from mlevents import keys
 from mlevents.checks.convergence import check_convergence
@@ -78,7 +77,7 @@ def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
 def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
     said = [run for run in runs if run.events]  # a file without events is reported by its own check
     for position, key in enumerate(SHARED):
-        groups = _grouped(said, lambda run, position=position: _shown(run.shared[position][1]))  # type: ignore[misc]
+        groups = _grouped(said, [_shown(run.shared[position][1]) for run in said])
         if len(groups) > 1:
             parts = "; ".join(f"{value} in {_names(group)}" for value, group in groups.items())
             fewest = min(groups.values(), key=len)[0]
@@ -90,12 +89,10 @@ def two_settings(runs: Sequence[RunSummary], dropped: Collection[RunSummary] = (
     that a score may drop; the finding says which they are."""
     differing: list[str] = []
     others: dict[RunSummary, None] = {}
-    settings = [{**run.hyperparameters, keys.GLOBAL_BATCH_SIZE: run.global_batch_size} for run in runs]
-    for key in sorted(set[str]().union(*settings)):
-        groups: dict[Any, list[RunSummary]] = defaultdict(list)
-        for run, setting in zip(runs, settings, strict=True):
-            if isinstance(setting.get(key), int | float | str):
-                groups[setting[key]].append(run)
+    settings = {run: {**run.hyperparameters, keys.GLOBAL_BATCH_SIZE: run.global_batch_size} for run in runs}
+    for key in sorted(set[str]().union(*settings.values())):
+        stating = [run for run in runs if isinstance(settings[run].get(key), int | float | str)]
+        groups = _grouped(stating, [settings[run][key] for run in stating])
         if len(groups) > 1:
             (value, most), *rest = sorted(groups.items(), key=lambda item: -len(item[1]))
             parts = [f"{short(value)} in {len(most)} logs"]
@@ -116,15 +113,13 @@ def _shown(value: object) -> str:
 
 def _seeds(runs: Sequence[RunSummary]) -> Iterator[Finding]:
     meaning = "runs of a set are repetitions with different seeds"
-    for seed, group in _grouped([run for run in runs if run.seeds], lambda run: run.seed).items():
+    seeded = [run for run in runs if run.seeds]
+    for seed, group in _grouped(seeded, [run.seed for run in seeded]).items():
         if len(group) > 1:
             message = f"seed {short(seed)} is used by {_names(group)}; {meaning}"
             yield _about(group[1], "error", "repeated-seed", message)
-    users: dict[int, list[RunSummary]] = {}
-    for run in runs:
-        for seed in set(run.seeds):
-            users.setdefault(seed, []).append(run)
-    for seed, group in users.items():
+    used = [(run, seed) for run in runs for seed in set(run.seeds)]
+    for seed, group in _grouped([run for run, _ in used], [seed for _, seed in used]).items():
         if len(group) > 1 and len({run.seed for run in group}) == len(group):
             message = f"seed {short(seed)} is among the seeds of {_names(group)}; {meaning}"
             yield _about(group[1], "warning", "repeated-seed", message)
@@ -133,16 +128,16 @@ def _seeds(runs: Sequence[RunSummary]) -> Iterator[Finding]:
 def _one_start(runs: Sequence[RunSummary]) -> Iterator[Finding]:
     """Yield an error for three or more runs that started in the same millisecond, which is no chance."""
     started = [run for run in runs if run.started_ms is not None]
-    for start, group in _grouped(started, lambda run: run.started_ms).items():
+    for start, group in _grouped(started, [run.started_ms for run in started]).items():
         if len(group) > 2:
             message = f"{_names(group)} have their run_start in one millisecond ({start:.0f}); runs of a set do not"
             yield _about(group[1], "error", "same-start", message)
 
 
-def _grouped(runs: Sequence[RunSummary], of: Callable[[RunSummary], Hashable]) -> dict[Hashable, list[RunSummary]]:
+def _grouped(runs: Sequence[RunSummary], values: Sequence[Hashable]) -> dict[Hashable, list[RunSummary]]:
     groups: dict[Hashable, list[RunSummary]] = {}
-    for run in runs:
-        groups.setdefault(of(run), []).append(run)
+    for run, value in zip(runs, values, strict=True):
+        groups.setdefault(value, []).append(run)
     return groups
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from mlevents import keys
 from mlevents.rounds.constraint import NOT_NEGATIVE, POSITIVE, related, within
 from mlevents.rounds.image_benchmarks import OPEN_KEYS, WEIGHTS
-from mlevents.rounds.pretraining_benchmarks import COUNT, SHARE
+from mlevents.rounds.language_benchmarks import COUNT, SHARE
 from mlevents.rounds.required import EvaluationPoints, RequiredKey, evaluation, fixed, named, once, once_each
 from mlevents.rounds.ruleset import EvaluationInterval, task
 

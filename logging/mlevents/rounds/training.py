@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds import pretraining_benchmarks as pretraining
+from mlevents.rounds import language_benchmarks as language
 from mlevents.rounds import upstream_defects as defects
 from mlevents.rounds.constraint import WHOLE, multiple_of, related, within
 from mlevents.rounds.image_benchmarks import FLUX1, MASKRCNN, RESNET, SSD, SSD_COCO, UNET3D, stable_diffusion
@@ -220,29 +220,29 @@ V5_0: Final = next_round(
     benchmarks=[
         replace(V4_1.benchmarks["ssd"], name="retinanet"),
         replace(V4_1.benchmarks["gnn"], name="rgat"),
-        _by_samples_or_epochs(pretraining.LLAMA31_405B),
+        _by_samples_or_epochs(language.LLAMA31_405B),
     ],
-    defects=tuple(defects.open_counts_epochs("5.0.0", rules) for rules in (LLAMA2_70B_LORA, pretraining.LLAMA31_405B)),
+    defects=tuple(defects.open_counts_epochs("5.0.0", rules) for rules in (LLAMA2_70B_LORA, language.LLAMA31_405B)),
     last_month="2025-05",
 )
 
 # v5.1: Llama 3.1 8B replaces BERT, FLUX.1 replaces Stable Diffusion.
-_405B: Final = V5_0.benchmarks[pretraining.LLAMA31_405B.name]
+_405B: Final = V5_0.benchmarks[language.LLAMA31_405B.name]
 V5_1: Final = next_round(
     V5_0,
     "5.1.0",
     *_NAMED_SYSTEM,
     dropped=(keys.BERT, "stable_diffusion"),
     benchmarks=[
-        _by_samples_or_epochs(pretraining.LLAMA31_8B),
+        _by_samples_or_epochs(language.LLAMA31_8B),
         FLUX1,
         # training_policies pull request 563: more often, without the first FLOOR(0.0026 * batch + 12) evaluations.
         _405B.requiring(
-            pretraining.DECAY_405B, evaluation_interval=EvaluationInterval(constant=18_432, whole_batches=True)
+            language.DECAY_405B, evaluation_interval=EvaluationInterval(constant=18_432, whole_batches=True)
         ),
     ],
     defects=(
-        *(defects.open_counts_epochs("5.1.0", rules) for rules in (LLAMA2_70B_LORA, pretraining.LLAMA31_405B)),
+        *(defects.open_counts_epochs("5.1.0", rules) for rules in (LLAMA2_70B_LORA, language.LLAMA31_405B)),
         defects.open_8b_unpassable("5.1.0", keys.EPOCH_NUM),
     ),
     last_month="2025-10",
@@ -272,12 +272,12 @@ V6_0: Final = next_round(
     dropped=("retinanet", "rgat"),
     benchmarks=[
         # training_rules.adoc, "Quality measure": only Llama 2 and Llama 3.1 405B skip evaluations.
-        replace(pretraining.LLAMA31_8B, may_skip_evaluations=False),
+        replace(language.LLAMA31_8B, may_skip_evaluations=False),
         replace(FLUX1, may_skip_evaluations=False),
         LLAMA2_70B_LORA,
-        replace(V5_1.benchmarks[pretraining.LLAMA31_405B.name], open_keys=pretraining.LLAMA31_405B.open_keys),
-        pretraining.GPT_OSS_20B,
-        pretraining.DEEPSEEKV3_671B,
+        replace(V5_1.benchmarks[language.LLAMA31_405B.name], open_keys=language.LLAMA31_405B.open_keys),
+        language.GPT_OSS_20B,
+        language.DEEPSEEKV3_671B,
     ],
     defects=(defects.open_8b_unpassable("6.0.0"),),
     last_month="2026-05",
@@ -285,7 +285,7 @@ V6_0: Final = next_round(
 
 # v6.1: required precision, one of v6.0's or mxfp6, and parallelism.
 _WHOLE: Final = "262,144 rounded up to whole batches"
-_WHOLE_BATCHES: Final = related(_WHOLE, pretraining.BATCH, lambda v, batch: v == math.ceil(262_144 / batch) * batch)
+_WHOLE_BATCHES: Final = related(_WHOLE, language.BATCH, lambda v, batch: v == math.ceil(262_144 / batch) * batch)
 V6_1: Final = next_round(
     V6_0,
     "6.1.0",
@@ -295,9 +295,9 @@ V6_1: Final = next_round(
     dropped=("dlrm_dcnv2", "llama31_405b"),
     benchmarks=[
         V6_0.benchmarks[FLUX1.name].requiring(once("evaluation_frequency", _WHOLE_BATCHES)),
-        replace(pretraining.GPT_OSS_20B, closed_values=pretraining.TENTH),
-        pretraining.DEEPSEEKV3_671B.requiring(pretraining.log_perplexity(3.6, pretraining.FIRST_EVALUATION_671B)),
-        pretraining.QWEN35_397B_GRPO,
+        replace(language.GPT_OSS_20B, closed_values=language.TENTH),
+        language.DEEPSEEKV3_671B.requiring(language.log_perplexity(3.6, language.FIRST_EVALUATION_671B)),
+        language.QWEN35_397B_GRPO,
         DLRMV4,
     ],
     defects=(defects.open_8b_unpassable("6.1.0"),),

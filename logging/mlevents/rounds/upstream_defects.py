@@ -5,8 +5,7 @@ from typing import Final
 from mlevents import keys
 from mlevents.rounds.constraint import within
 from mlevents.rounds.image_benchmarks import WEIGHTS
-from mlevents.rounds.language_benchmarks import GPT3, LLAMA2_70B_LORA
-from mlevents.rounds.pretraining_benchmarks import LLAMA31_8B
+from mlevents.rounds.language_benchmarks import GPT3, LLAMA2_70B_LORA, LLAMA31_8B
 from mlevents.rounds.required import evaluation, named, once
 from mlevents.rounds.ruleset import BenchmarkRules, Repair, UpstreamDefect
 

@@ -1,13 +1,17 @@
-"""The strict checks find each broken rule, at its line, and leave a good log alone."""
+"""The strict checks find each broken rule, at its line, and leave a good log alone; what failed never passes."""
 
+import random
 from collections.abc import Callable
 from datetime import datetime
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from mlevents import mlcommons
 from mlevents.checks.log_check import check, check_record
 from mlevents.record import read
-from tests.mlevents.conftest import named, shifting
+from tests.mlevents.conftest import good_records, lines_of, named, shifting
 from tests.mlevents.conftest import noting as note
 from tests.mlevents.conftest import putting as put
 
@@ -18,6 +22,16 @@ def again(key, **changes):
 
 def move_last(key):
     return lambda records: records.append(records.pop(records.index(named(records, key))))
+
+
+def move(key, behind):
+    """Move a record behind another."""
+
+    def mutate(records):
+        moved = records.pop(records.index(named(records, key)))
+        records.insert(records.index(named(records, behind)) + 1, moved)
+
+    return mutate
 
 
 def insert(key, value=1):
@@ -54,7 +68,7 @@ def test_a_good_log_has_no_finding_and_a_demonstration_is_named_one(records, dem
     ]
 
 
-BROKEN: dict[str, tuple[Callable, str]] = {
+ERRORS: dict[str, tuple[Callable, str]] = {
     "empty platform": (put("submission_platform", ""), "value-filled"),
     "no train_samples value": (put("train_samples", None), "value-filled"),
     "benchmark without rules here": (put("submission_benchmark", "resnet50"), "benchmark-known"),
@@ -89,16 +103,39 @@ BROKEN: dict[str, tuple[Callable, str]] = {
     "no time passes": (lambda r: r[-1].update(time_ms=named(r, "run_start")["time_ms"]), "clock-order"),
     "a value of an interval": (lambda r: named(r, "eval_accuracy").update(event_type="INTERVAL_END"), "event-type"),
     "elapsed is no duration": (note("run_stop", elapsed_ms="long"), "clock-agreement"),
+    "aborted": (note("run_stop", status="aborted"), "status-success"),
+    "target missed at last": (put("eval_accuracy", 0.7589, -1), "target-reached"),
+    "not a number at last": (put("eval_accuracy", float("nan"), -1), "record-number"),
+    "digits as ImageNet": (put("train_samples", 1437), "dataset-size"),
+    "run_stop before run_start in time": (shifting(-(10**10), "run_stop"), "clock-order"),
+    "cache cleared after run_stop": (move("cache_clear", "run_stop"), "cache-clear"),
+    "run_start twice": (
+        lambda r: r.insert(r.index(named(r, "run_start")) + 1, named(r, "run_start") | {"metadata": {"again": 1}}),
+        "one-occurrence",
+    ),
+    "first epochs cut off": (
+        lambda r: [note(f"epoch_{x}", n, epoch_num=n + 3)(r) for x in ("start", "stop") for n in (0, 1)],
+        "epoch-numbering",
+    ),
+    "an evaluation never stops": (lambda r: r.remove(named(r, "eval_stop", -1)), "pairs"),
+    "no epoch of the accuracy": (lambda r: named(r, "eval_accuracy")["metadata"].pop("epoch_num"), "required-metadata"),
+    "no organization": (lambda r: r.remove(named(r, "submission_org")), "required-key"),
+    "status of no round": (put("submission_status", "rdi"), "vocabulary"),
+    "division after init_stop": (move("submission_division", "init_stop"), "submission-order"),
+    "init of 241 minutes": (shifting(-241 * 60_000, "init_start", "cache_clear"), "init-limit"),
+    "run_start after the first block": (move("run_start", "block_start"), "before-run-start"),
+    "null": (put("eval_accuracy", None), "quality-range"),
+    "no metadata": (lambda r: named(r, "seed").pop("metadata"), "record-metadata"),
 }
+REFUSED_BY_MLCOMMONS = {
+    *("empty platform", "benchmark without rules here", "block without its count", "run_start before init_stop"),
+    *("no epoch of the accuracy", "no organization", "status of no round", "division after init_stop"),
+    *("init of 241 minutes", "run_start after the first block", "null", "no metadata"),
+}
+"""Errors that MLCommons' checker finds as well; it passes all the others."""
 
 
-@pytest.mark.parametrize(("mutate", "rule"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_rule_is_an_error(records, write, mutate, rule):
-    mutate(records)
-    assert rule in found(write, records)
-
-
-DOUBTFUL: dict[str, tuple[Callable, str]] = {
+WARNINGS: dict[str, tuple[Callable, str]] = {
     "caches left warm": (put("cache_clear", False), "cache-clear"),
     "caches left warm, and cleared in the run": (
         lambda r: (put("cache_clear", False)(r), r.insert(-1, {**r[0], "value": True, "time_ms": r[-1]["time_ms"]})),
@@ -172,12 +209,24 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
 }
 
 
-@pytest.mark.parametrize(("mutate", "rule"), DOUBTFUL.values(), ids=DOUBTFUL)
-def test_a_doubtful_log_is_a_warning_and_passes(records, write, mutate, rule):
+@pytest.mark.parametrize(("name", "level"), [*((x, "error") for x in ERRORS), *((x, "warning") for x in WARNINGS)])
+def test_a_broken_rule_is_an_error_and_a_doubtful_log_a_warning_that_passes(records, write, name, level):
+    mutate, rule = (ERRORS | WARNINGS)[name]
     mutate(records)
-    path = write(records)
-    assert rule in [finding.rule for finding in check(path).findings if finding.level == "warning"]
-    assert check(path).passed
+    report = check(write(records))
+    assert (level, rule) in [(finding.level, finding.rule) for finding in report.findings]
+    assert report.passed == (level == "warning")
+
+
+def test_mlcommons_checker_refuses_what_it_is_known_to(make_records, write):
+    paths = []
+    for number, (mutate, _) in enumerate(ERRORS.values()):
+        mutate(records := make_records())
+        paths.append(write(records, f"result_{number}.txt"))
+        paths[-1].write_text(f"a banner\n\n{paths[-1].read_text()}")
+    verdicts = dict(zip(ERRORS, mlcommons.check_logs(paths, "2.0.0"), strict=True))
+    assert {name for name, said in verdicts.items() if said.verdict == "fail"} == REFUSED_BY_MLCOMMONS
+    assert {said.verdict for said in verdicts.values()} == {"pass", "fail"}
 
 
 def test_a_clock_that_starts_after_the_limit_of_initialization_is_an_error(records, write):
@@ -218,25 +267,23 @@ def test_a_resumed_run_is_noted_at_the_line_where_it_went_on(records, write):
     assert "46 steps" in report.findings[0].message and report.findings[0].line == place + 1
 
 
-@pytest.mark.parametrize(
-    ("mutate", "rule", "level"),
-    [
-        (insert_within("resumed", 46, gap_seconds=3.5), "resumed", "note"),
-        (lambda r: (put("submission_division", "closed")(r), insert_within("resumed", 46)(r)), "resumed", "error"),
-        (insert_within("resumed", 46, gap_seconds=-3.5), "resumed", "error"),
-        (insert_within("clock_set", 60.0), "clock-agreement", "error"),
-        (insert_within("clock_set", -3.0), "clock-agreement", "error"),
-        (insert_within("clock_set", "much"), "clock-agreement", "error"),
-        (insert_within("clock_set", -0.7), "clock-agreement", "warning"),
-        (shifting(9 * 1_800_003_630_015, "run_start"), "time-digits", "error"),
-        (shifting(9 * 1_800_003_750_017, "run_stop"), "time-digits", "error"),
-    ],
-    ids=[
-        *("resumed", "resumed, closed", "resumed after the clock was set back"),
-        *("clock set", "clock set back", "clock set by an unknown time", "clock set by less than clocks may part"),
-        *("a digit too many in run_start", "a digit too many in run_stop"),
-    ],
-)
+TOLD_ONCE: dict[str, tuple[Callable, str, str]] = {
+    "resumed": (insert_within("resumed", 46, gap_seconds=3.5), "resumed", "note"),
+    "resumed, closed": (
+        lambda r: (put("submission_division", "closed")(r), insert_within("resumed", 46)(r)),
+        *("resumed", "error"),
+    ),
+    "resumed after the clock was set back": (insert_within("resumed", 46, gap_seconds=-3.5), "resumed", "error"),
+    "clock set": (insert_within("clock_set", 60.0), "clock-agreement", "error"),
+    "clock set back": (insert_within("clock_set", -3.0), "clock-agreement", "error"),
+    "clock set by an unknown time": (insert_within("clock_set", "much"), "clock-agreement", "error"),
+    "clock set by less than clocks may part": (insert_within("clock_set", -0.7), "clock-agreement", "warning"),
+    "a digit too many in run_start": (shifting(9 * 1_800_003_630_015, "run_start"), "time-digits", "error"),
+    "a digit too many in run_stop": (shifting(9 * 1_800_003_750_017, "run_stop"), "time-digits", "error"),
+}
+
+
+@pytest.mark.parametrize(("mutate", "rule", "level"), TOLD_ONCE.values(), ids=TOLD_ONCE)
 def test_what_happened_to_the_clock_and_to_the_run_is_told_once_at_its_level(records, write, mutate, rule, level):
     mutate(records)
     assert [f.level for f in check(write(records)).findings if f.rule == rule] == [level]
@@ -519,3 +566,41 @@ def test_a_time_with_another_number_of_digits_is_named_and_nothing_else_is_said_
     assert finding.message.startswith(f"time_ms of {key} is 17600")
     assert finding.message.endswith("the log's other times have 13 digits")
     assert ("too many" in finding.message) == (factor > 1)
+
+
+FATAL = {
+    "target missed": put("eval_accuracy", 0.7, -1),
+    "aborted": note("run_stop", status="aborted"),
+    "run_stop in the past": shifting(-(10**10), "run_stop"),
+}
+
+
+def spoiled(records, seed, edits) -> list[str]:
+    """Random deletions, repetitions, swaps and other values on the lines of `records` that no fatal flaw is on."""
+    chance, lines = random.Random(seed), lines_of(records)
+    kept = ("run_stop", "run_start", "eval_accuracy", "submission_benchmark")
+    free = [place for place, record in enumerate(records) if record["key"] not in kept]
+    for _ in range(edits):
+        place, other = chance.choice(free), chance.choice(free)
+        choice = chance.randrange(4)
+        if choice == 0:
+            lines[place] = ""
+        elif choice == 1:
+            lines[place] = f"{lines[place]}\n{lines[place]}"
+        elif choice == 2:
+            lines[place], lines[other] = lines[other], lines[place]
+        else:
+            value = chance.choice(["null", "-1", "1e400", '"resnet"', "[]", "{}", "true", "0.99"])
+            lines[place] = lines[place].replace('"value": null', f'"value": {value}')
+    return lines
+
+
+@pytest.mark.parametrize("flaw", FATAL)
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), edits=st.integers(0, 12))
+def test_what_failed_never_passes_whatever_else_is_edited(tmp_path_factory, flaw, seed, edits):
+    records = good_records()
+    FATAL[flaw](records)
+    path = tmp_path_factory.mktemp("spoiled") / "result_0.txt"
+    path.write_text("\n".join(spoiled(records, seed, edits)))
+    assert any(finding.level == "error" for finding in check_record(read(path), "2.0.0"))

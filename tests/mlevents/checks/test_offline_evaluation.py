@@ -9,7 +9,7 @@ from mlevents.event import Event
 from mlevents.record import RunRecord, read
 from mlevents.run_status import failure
 from mlevents.summary import summarize
-from tests.mlevents.conftest import START_MS, event, lines_of
+from tests.mlevents.conftest import START_MS, event, write_log
 
 BLOCK = 512_000  # samples
 MINUTE = 60_000
@@ -37,9 +37,7 @@ def log(tmp_path, *, stopped_minute=2.0, stops_log="end", evaluated=(1, 2, 3)):
         add("eval_accuracy", 4.6 + number, 0.16, samples_count=checkpoint * BLOCK, metric="CLIP")
         add("eval_stop", 4.7 + number, samples_count=checkpoint * BLOCK)
     add("run_stop", stopped_minute, status="success")
-    path = tmp_path / "result_0.txt"
-    path.write_text("\n".join(lines_of(records)) + "\n")
-    return read(path)
+    return read(write_log(tmp_path / "result_0.txt", records))
 
 
 def errors(record: RunRecord, events: Iterable[Event] = ()) -> list[str]:

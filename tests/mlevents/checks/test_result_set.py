@@ -39,17 +39,6 @@ def rules(records):
     return [(finding.level, finding.rule) for finding in found(records)]
 
 
-@pytest.mark.parametrize(
-    ("count", "facts", "expected"),
-    [
-        *((5, {}, []), (4, {}, [("error", "run-count")]), (6, {}, [("error", "run-count")])),
-        *((2, {"dataset": "digits"}, [("warning", "run-count")]), (6, {"dataset": "digits"}, [])),
-    ],
-)
-def test_a_submission_has_its_exact_number_of_runs_and_a_demonstration_at_least_a_few(make_set, count, facts, expected):
-    assert rules(make_set(count, **facts)) == expected
-
-
 def test_the_same_file_twice_is_a_copy_even_with_another_seed(make_set):
     def change(runs):
         runs[3] = [dict(record) for record in runs[1]]
@@ -103,20 +92,47 @@ def with_equal_quality(runs):
             record["value"] += 0.01 * (position if position != 3 else 0)
 
 
-@pytest.mark.parametrize(
-    ("change", "facts", "expected"),
-    [
-        (moved_and_edited, {}, [("error", "copied-log")]),
-        (moved_and_edited, {"dataset": "digits"}, [("error", "copied-log")]),
-        (moved_and_edited_of_a_second, {}, []),
-        (in_seconds, {}, []),
-        (with_equal_quality, {}, [("warning", "copied-log")]),
-    ],
-)
-def test_a_copy_moved_in_time_is_found_by_its_milliseconds_or_suspected_from_its_quality(
-    make_set, change, facts, expected
-):
-    assert rules(make_set(change=change, accuracies=ACCURACIES, **facts)) == expected
+def started_at_once(equal):
+    """So many runs start in one millisecond."""
+
+    def change(runs):
+        for records in runs[:equal]:
+            shift = named(runs[0], "run_start")["time_ms"] - named(records, "run_start")["time_ms"]
+            for record in records:
+                record["time_ms"] += shift
+
+    return change
+
+
+def with_two_seeds(runs):
+    """The first log has the seed of the second as well."""
+    place = runs[0].index(named(runs[0], "seed"))
+    runs[0].insert(place, {**runs[0][place], "value": 2})
+
+
+DIGITS, CURVE = {"dataset": "digits"}, {"accuracies": ACCURACIES}
+SETS = {
+    "whole": (None, {}, []),
+    "a run too few": (None, {"count": 4}, [("error", "run-count")]),
+    "a run too many": (None, {"count": 6}, [("error", "run-count")]),
+    "few of a demonstration": (None, {"count": 2, **DIGITS}, [("warning", "run-count")]),
+    "many of a demonstration": (None, {"count": 6, **DIGITS}, []),
+    "moved in time and edited": (moved_and_edited, CURVE, [("error", "copied-log")]),
+    "a demonstration, moved and edited": (moved_and_edited, CURVE | DIGITS, [("error", "copied-log")]),
+    "equal by chance": (moved_and_edited_of_a_second, CURVE, []),
+    "times in seconds": (in_seconds, CURVE, []),
+    "equal quality": (with_equal_quality, CURVE, [("warning", "copied-log")]),
+    "three starts in a millisecond": (started_at_once(3), {}, [("error", "same-start")]),
+    "two starts in a millisecond": (started_at_once(2), {}, []),
+    "the seed of another run among its own": (with_two_seeds, {}, [("warning", "repeated-seed")]),
+    "an empty log": (lambda runs: runs[4].clear(), {}, []),
+    "a whole number as a float": (lambda runs: put(runs[2], "global_batch_size", 64.0), {}, []),
+}
+
+
+@pytest.mark.parametrize(("change", "facts", "expected"), SETS.values(), ids=SETS)
+def test_a_set_has_the_findings_of_its_kind_and_no_others(make_set, change, facts, expected):
+    assert rules(make_set(change=change, **facts)) == expected
 
 
 def test_any_number_of_copies_or_of_equal_runs_is_one_finding_without_what_follows_from_it(make_set):
@@ -133,27 +149,10 @@ def test_any_number_of_copies_or_of_equal_runs_is_one_finding_without_what_follo
     assert all(f"result_{number}.txt" in finding.message for number in range(5))
 
 
-@pytest.mark.parametrize(("equal", "expected"), [(3, [("error", "same-start")]), (2, [])])
-def test_runs_of_a_set_do_not_start_in_one_millisecond(make_set, equal, expected):
-    def together(runs):
-        for records in runs[:equal]:
-            shift = named(runs[0], "run_start")["time_ms"] - named(records, "run_start")["time_ms"]
-            for record in records:
-                record["time_ms"] += shift
-
-    assert rules(make_set(change=together)) == expected
-
-
-def test_a_repeated_seed_is_an_error_and_one_among_those_of_another_run_doubtful(make_set):
+def test_a_repeated_seed_is_an_error_that_names_its_runs(make_set):
     (finding,) = found(make_set(change=lambda runs: put(runs[4], "seed", 2)))
     assert (finding.level, finding.rule) == ("error", "repeated-seed")
     assert "seed 2 is used by result_1.txt, result_4.txt" in finding.message
-
-    def change(runs):
-        place = next(place for place, record in enumerate(runs[0]) if record["key"] == "seed")
-        runs[0].insert(place, {**runs[0][place], "value": 2})
-
-    assert rules(make_set(change=change)) == [("warning", "repeated-seed")]
 
 
 @pytest.mark.parametrize(
@@ -174,15 +173,6 @@ def test_a_long_copy_is_found_where_the_sketch_keeps_a_part_only(make_set):
     summaries = make_set(change=change, accuracies=(*(0.1 + 0.004 * step for step in range(150)), 0.76))
     assert len(summaries[1].sketch) == 512 < summaries[1].events
     assert rules(summaries).count(("error", "copied-log")) == 1
-
-
-@pytest.mark.parametrize(
-    "change",
-    [lambda runs: runs[4].clear(), lambda runs: put(runs[2], "global_batch_size", 64.0)],
-    ids=["an empty log", "a whole number as a float"],
-)
-def test_what_says_nothing_else_does_not_differ_from_its_set(make_set, change):
-    assert found(make_set(change=change)) == []
 
 
 def test_one_run_that_missed_the_target_may_be_dropped_with_its_settings_and_two_may_not(make_set):

@@ -13,9 +13,7 @@ from dataclasses import replace
 import pytest
 
 from mlevents import keys, mlcommons
-from mlevents.mlcommons import checkers
 from mlevents.mlcommons import process as official_process
-from mlevents.mlcommons.verdict import Tool
 from mlevents.package_checker.system_description import KEYS
 from mlevents.record import read
 from mlevents.rounds import RULESETS
@@ -189,7 +187,7 @@ def test_a_child_that_dies_or_hangs_loses_one_log(records, write, tmp_path, monk
     assert broken != original
     (tmp_path / "child.py").write_text(broken)
     monkeypatch.setattr(official_process, "CHILD", tmp_path / "child.py")
-    monkeypatch.setattr(checkers, "LOG_SECONDS", 3.0)
+    monkeypatch.setattr(mlcommons, "LOG_SECONDS", 3.0)
     paths = [write(records, f"result_{number}.txt") for number in range(3)]
     first, second, third = mlcommons.check_logs(paths, "2.0.0")
     assert (first.verdict, second.verdict, third.verdict) == ("pass", "not run", "pass")
@@ -202,7 +200,7 @@ def test_words_and_exit_status_have_to_agree(tmp_path):
     with official_process.Workplace() as place:
 
         def verdict(answer):
-            return Tool("compliance_checker", "2.0.0").judged(answer, place, place.copy)
+            return mlcommons.Tool("compliance_checker", "2.0.0").judged(answer, place, place.copy)
 
         assert (verdict(passing).verdict, verdict(passing).messages) == ("pass", ())
         assert (verdict(failing).verdict, verdict(failing).messages) == ("fail", ())

@@ -8,8 +8,7 @@ import re
 import pytest
 
 from mlevents import mlcommons
-from mlevents.mlcommons import checkers
-from mlevents.package_checker.system_description import KEYS
+from tests.mlevents.package_checker.package_mutations import write_good_package
 
 
 def digest(folder):
@@ -23,16 +22,9 @@ def digest(folder):
 
 
 @pytest.fixture
-def package(tmp_path, make_records, write):
+def package(tmp_path):
     """An organization's folder with one system and five resnet results."""
-    folder = tmp_path / "Nobody"
-    results = folder / "results" / "laptop" / "resnet"
-    results.mkdir(parents=True)
-    (folder / "systems").mkdir()
-    (folder / "systems" / "laptop.json").write_text(json.dumps(dict.fromkeys(KEYS, "1") | {"division": "open"}))
-    for number in range(5):
-        write(make_records(seed=number + 1)).rename(results / f"result_{number}.txt")
-    return folder
+    return write_good_package(tmp_path / "Nobody")
 
 
 def test_a_whole_package_passes(package):
@@ -77,7 +69,7 @@ def test_a_line_that_is_too_long_for_mlcommons_parser_is_not_given_to_it(package
 
 def test_a_package_without_description_or_results_fails_and_a_checker_that_hangs_is_not_run(package, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(checkers, "PACKAGE_SECONDS", 0.01)
+        patch.setattr(mlcommons, "PACKAGE_SECONDS", 0.01)
         verdict = mlcommons.check_package(package, "2.0.0")
     assert verdict.verdict == "not run" and "was stopped" in verdict.messages[0]
     (package / "systems" / "laptop.json").unlink()
@@ -99,7 +91,7 @@ def closed(package):
     description.write_text(description.read_text().replace('"open"', '"closed"'))
     for path in (package / "results" / "laptop" / "resnet").glob("result_*.txt"):
         text = path.read_text().replace('"open"', '"closed"').replace('"value": 64,', '"value": 3264,')
-        path.write_text(re.sub(r'"epoch_num": 2\b', '"epoch_num": 39', text))
+        path.write_text(re.sub(r'"epoch_num": 3\b', '"epoch_num": 39', text))
     return package
 
 

@@ -6,16 +6,15 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from mlevents.event import Finding
 from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS
 from mlevents.package_checker.tree import check_tree
 from mlevents.record import read, result_files
 from mlevents.summary import summarize
-from tests.mlevents.conftest import Records, put
+from tests.mlevents.conftest import Records, good_records, put, write_log
 
 Change = Callable[[Path], object]
 
@@ -42,12 +41,7 @@ DESCRIPTION = {
 }
 
 
-def write_log(path: Path, records: Records) -> None:
-    """`records` as a log at `path`, in the format of mlperf_logging."""
-    path.write_text("".join(f":::MLLOG {json.dumps(record)}\n" for record in records))
-
-
-def write_good_package(folder: Path, make_records: Callable[..., Records]) -> Path:
+def write_good_package(folder: Path) -> Path:
     """A submission with everything that the rules ask for, five runs of resnet; returns `folder`, its Nobody/."""
     files = {
         "LICENSE": "Apache License 2.0\n",
@@ -65,7 +59,7 @@ def write_good_package(folder: Path, make_records: Callable[..., Records]) -> Pa
         _write(folder / place, text)
     (folder / RESULTS).mkdir(parents=True)
     for number in range(5):
-        write_log(folder / RESULTS / f"result_{number}.txt", make_records(seed=number + 1, accuracies=(0.5, 0.7, 0.76)))
+        write_log(folder / RESULTS / f"result_{number}.txt", good_records(seed=number + 1, accuracies=(0.5, 0.7, 0.76)))
     return folder
 
 
@@ -78,20 +72,6 @@ def write_manifest(folder: Path) -> None:
     }
     source = {"commit": "0" * 40, "dirty": False}
     (folder / "manifest.json").write_text(json.dumps({"files": files, "source": source}))
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """A damage to a good package, what the strict checks must say, and what MLCommons' package checker does.
-
-    `official` is None where it is not run: it has no code that looks at this, or another damage shows the same.
-    "breaks off": it ends in a traceback."""
-
-    name: str
-    change: Change
-    rule: str
-    level: Literal["error", "warning"]
-    official: Literal["pass", "fail", "breaks off"] | None
 
 
 def _write(path: Path, text: str) -> None:
@@ -185,43 +165,41 @@ def _edits_log(folder: Path) -> None:
 _PARAMETERS, _SYSTEM = "package_checker_params", f"results/{SYSTEM}"
 _ONE = ("node_0.txt",)
 
-MUTATIONS = (
-    # compliance.md, 2.4, "Package level", row by row.
-    Mutation("four results", _deletes(f"{RESULTS}/result_4.txt"), "run-count", "error", "fail"),
-    Mutation("six results", _copies(4, 5), "run-count", "error", "fail"),
-    Mutation("one empty log", _breaks(1), "result-no-log", "error", None),
-    Mutation("two empty logs", _breaks(2), "runs-failed", "error", "fail"),
-    Mutation("every run aborted", _aborts, "runs-failed", "error", "pass"),
-    Mutation("one log five times", _copies(0, 1, 2, 3, 4), "copied-log", "error", "pass"),
-    Mutation("benchmark folder resnet50", _renames(RESULTS, "resnet50"), "benchmark-folder", "error", None),
-    Mutation("no benchmarks/", _deletes("benchmarks"), "source-missing", "error", None),
-    Mutation("description closed, logs open", _describes(division="closed"), "division-agrees", "error", "fail"),
-    Mutation("system_name of another file", _describes(system_name="tower"), "system-name", "warning", None),
-    Mutation("unknown file beside results", _beside("notes.md", "x"), "unknown-file", "warning", None),
-    Mutation("scaling.json in open", _beside("scaling.json", '{"scaling_factor": 0.5}'), "scaling-file", "error", None),
-    Mutation("bypass that is ignored", _beside(_PARAMETERS, "rcp-bypass\n"), "checker-parameters", "warning", None),
-    Mutation("bypass", _beside(_PARAMETERS, "rcp-bypass"), "checker-bypass", "warning", None),
-    Mutation("misspelling", _writes(f"{_SYSTEM}/{_PARAMETERS}", "rcp_bypass"), "checker-parameters", "warning", None),
-    Mutation("misspelt bypass at the top", _writes(_PARAMETERS, "rcp_bypass\n"), "checker-parameters", "warning", None),
-    Mutation("privateid.json", _writes(f"results/{SYSTEM}/privateid.json", "{}"), "private-id", "warning", None),
-    # The paragraphs around the tables: tree, agreement, power, names.
-    Mutation("no description", _deletes(DESCRIBED), "system-without-description", "error", "breaks off"),
-    Mutation("no results/", _deletes("results"), "tree-layout", "error", "breaks off"),
-    Mutation("system without results", _deletes(RESULTS), "results-missing", "error", None),
-    Mutation("logs of bert", _logs("submission_benchmark", "bert"), "benchmark-agrees", "error", None),
-    Mutation("logs of another organisation", _logs("submission_org", "Rival"), "organization-agrees", "error", None),
-    Mutation("logs under two systems", _adds_system, "copied-log", "error", None),
-    Mutation("edited logs under two systems", _adds_edited_copy, "copied-log", "error", None),
-    Mutation("power of all runs but one", _power(_ONE, _ONE, _ONE, _ONE, ()), "power-folder", "error", None),
-    Mutation("power of nodes from 1", _power(*[("node_1.txt",)] * 5), "power-files", "error", "fail"),
-    Mutation("power of a node x", _power(*[("node_x.txt",)] * 5), "power-files", "error", "breaks off"),
-    Mutation(
-        "power of two nodes once", _power(("node_0.txt", "node_1.txt"), *[_ONE] * 4), "power-files", "error", None
-    ),
-    Mutation("result is a link out", _links(f"{RESULTS}/result_5.txt", "/etc/hostname"), "link", "error", None),
-    Mutation("log changed after packaging", _packed_then(_edits_log), "manifest", "error", None),
-    Mutation("file added after packaging", _packed_then(_writes("benchmarks/x.py", "")), "manifest", "error", None),
-)
+MUTATIONS: dict[str, tuple[Change, str, str, str | None]] = {
+    "four results": (_deletes(f"{RESULTS}/result_4.txt"), "run-count", "error", "fail"),
+    "six results": (_copies(4, 5), "run-count", "error", "fail"),
+    "one empty log": (_breaks(1), "result-no-log", "error", None),
+    "two empty logs": (_breaks(2), "runs-failed", "error", "fail"),
+    "every run aborted": (_aborts, "runs-failed", "error", "pass"),
+    "one log five times": (_copies(0, 1, 2, 3, 4), "copied-log", "error", "pass"),
+    "benchmark folder resnet50": (_renames(RESULTS, "resnet50"), "benchmark-folder", "error", None),
+    "no benchmarks/": (_deletes("benchmarks"), "source-missing", "error", None),
+    "description closed, logs open": (_describes(division="closed"), "division-agrees", "error", "fail"),
+    "system_name of another file": (_describes(system_name="tower"), "system-name", "warning", None),
+    "unknown file beside results": (_beside("notes.md", "x"), "unknown-file", "warning", None),
+    "scaling.json in open": (_beside("scaling.json", '{"scaling_factor": 0.5}'), "scaling-file", "error", None),
+    "bypass that is ignored": (_beside(_PARAMETERS, "rcp-bypass\n"), "checker-parameters", "warning", None),
+    "bypass": (_beside(_PARAMETERS, "rcp-bypass"), "checker-bypass", "warning", None),
+    "misspelling": (_writes(f"{_SYSTEM}/{_PARAMETERS}", "rcp_bypass"), "checker-parameters", "warning", None),
+    "misspelt bypass at the top": (_writes(_PARAMETERS, "rcp_bypass\n"), "checker-parameters", "warning", None),
+    "privateid.json": (_writes(f"results/{SYSTEM}/privateid.json", "{}"), "private-id", "warning", None),
+    "no description": (_deletes(DESCRIBED), "system-without-description", "error", "breaks off"),
+    "no results/": (_deletes("results"), "tree-layout", "error", "breaks off"),
+    "system without results": (_deletes(RESULTS), "results-missing", "error", None),
+    "logs of bert": (_logs("submission_benchmark", "bert"), "benchmark-agrees", "error", None),
+    "logs of another organisation": (_logs("submission_org", "Rival"), "organization-agrees", "error", None),
+    "logs under two systems": (_adds_system, "copied-log", "error", None),
+    "edited logs under two systems": (_adds_edited_copy, "copied-log", "error", None),
+    "power of all runs but one": (_power(_ONE, _ONE, _ONE, _ONE, ()), "power-folder", "error", None),
+    "power of nodes from 1": (_power(*[("node_1.txt",)] * 5), "power-files", "error", "fail"),
+    "power of a node x": (_power(*[("node_x.txt",)] * 5), "power-files", "error", "breaks off"),
+    "power of two nodes once": (_power(("node_0.txt", "node_1.txt"), *[_ONE] * 4), "power-files", "error", None),
+    "result is a link out": (_links(f"{RESULTS}/result_5.txt", "/etc/hostname"), "link", "error", None),
+    "log changed after packaging": (_packed_then(_edits_log), "manifest", "error", None),
+    "file added after packaging": (_packed_then(_writes("benchmarks/x.py", "")), "manifest", "error", None),
+}
+"""Damage to a good package -> change, strict rule and its level, and what MLCommons' package checker does: it fails or
+passes, or "breaks off" in a traceback; None where it is not run, since it looks at nothing of the kind."""
 
 
 def tree_findings(folder: Path, ruleset: str | None = "2.0.0") -> list[Finding]:
@@ -229,10 +207,10 @@ def tree_findings(folder: Path, ruleset: str | None = "2.0.0") -> list[Finding]:
     return check_tree(folder, {path: summarize(read(path)) for path in result_files(folder)}, ruleset)
 
 
-def mutated(good: Path, to: Path, mutation: Mutation) -> Path:
+def mutated(good: Path, to: Path, change: Change) -> Path:
     """A copy of `good` below `to`, damaged."""
     folder = Path(shutil.copytree(good, to / good.name))
-    mutation.change(folder)
+    change(folder)
     return folder
 
 

@@ -1,9 +1,10 @@
-"""Submission folders: found, listed and checked as a whole, whatever lies in them."""
+"""Submission folders: found, listed and checked as a whole, whatever lies in them; each damage has its finding."""
 
 import json
 import os
 import random
 import shutil
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlevents import mlcommons
+from mlevents.checks.result_set import check_set
 from mlevents.event import Finding
 from mlevents.package_checker import files
 from mlevents.package_checker.files import check_files, list_folder
 from mlevents.package_checker.result_folders import sets_in
 from mlevents.package_checker.tree import check_tree, submission_folders
+from mlevents.record import read
+from mlevents.summary import summarize
 from tests.mlevents.conftest import put
 from tests.mlevents.package_checker.package_mutations import (
     IMPLEMENTATIONS,
@@ -24,9 +29,17 @@ from tests.mlevents.package_checker.package_mutations import (
     SYSTEM,
     description,
     edit_logs,
+    mutated,
     tree_findings,
+    write_good_package,
     write_manifest,
 )
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A submission with nothing wrong in it."""
+    return write_good_package(tmp_path_factory.mktemp("good") / "Nobody")
 
 
 @pytest.fixture
@@ -37,6 +50,46 @@ def package(good: Path, tmp_path: Path) -> Path:
 
 def brief(findings: list[Finding]) -> list[tuple[str, str]]:
     return [(finding.level, finding.rule) for finding in findings]
+
+
+def strict(folder: Path) -> list[Finding]:
+    """All findings about a submission but those of single logs."""
+    sets = sets_in(list_folder(folder))
+    of_sets = [check_set([summarize(read(file)) for file in result_set.files], "2.0.0") for result_set in sets]
+    return [*tree_findings(folder), *chain.from_iterable(of_sets)]
+
+
+def test_nothing_is_wrong_with_a_good_package_and_its_manifest(good, tmp_path):
+    folder = mutated(good, tmp_path, write_manifest)
+    for package in (good, folder):
+        assert [str(finding) for finding in strict(package) if finding.rule != "convergence"] == []
+
+
+def test_the_strict_checks_name_the_damage(good, tmp_path):
+    wrong = []
+    for name, (change, rule, level, _) in MUTATIONS.items():
+        folder = mutated(good, tmp_path / name.replace("/", ""), change)
+        found = strict(folder)
+        errors = [str(finding) for finding in found if finding.level == "error"]
+        if (level, rule) not in brief(found) or (level == "warning" and errors):
+            wrong.append((name, [str(finding) for finding in found]))
+        for finding in found:
+            assert str(finding).isprintable(), name
+            assert finding.path is None or finding.path.startswith(str(folder)), name
+    assert not wrong
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(600)
+def test_their_package_checker_gives_the_known_verdict(good, tmp_path):
+    wrong = []
+    for name, (change, _, _, official) in MUTATIONS.items():
+        if official is not None:
+            verdict = mlcommons.check_package(mutated(good, tmp_path / name.replace("/", ""), change), "2.0.0")
+            broke_off = any(message.startswith("package_checker was aborted") for message in verdict.messages)
+            if (verdict.verdict, broke_off) != (official.replace("breaks off", "fail"), official == "breaks off"):
+                wrong.append((name, verdict.verdict, verdict.messages))
+    assert not wrong
 
 
 def test_submissions_are_found_at_a_path_and_up_to_three_levels_below(good, tmp_path):
@@ -216,9 +269,7 @@ def test_no_structural_edit_raises_and_every_message_can_be_printed(good, tmp_pa
                     path.read_bytes()[: chance.randrange(40)] + chance.randbytes(chance.choice((0, 1, 40)))
                 )
             else:
-                chance.choice(
-                    [finding for finding in MUTATIONS if finding.rule not in ("link", "special-file")]
-                ).change(folder)
+                chance.choice([change for change, rule, *_ in MUTATIONS.values() if rule != "link"])(folder)
         except (OSError, ValueError, LookupError, shutil.Error, AttributeError, TypeError, StopIteration):
             continue  # this edit does not fit what is left of the package
     add_links_and_pipes(folder, chance)

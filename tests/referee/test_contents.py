@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from referee import contents
-from referee.known_text import ALLOWED, WINDOW, windows_held
+from referee.contents import ALLOWED, WINDOW, windows_held
 from tests.referee.conftest import text
 from tests.referee.submissions import CHEATS
 
