@@ -53,9 +53,9 @@ def test_the_bare_command_prints_all_verbs_by_purpose_six_of_them_first_and_fail
         assert f"\n{group.lower()}:\n" in errors
         assert all(f"\n  {verb} " in errors for verb in verbs)
     assert list(next(iter(VERBS.values()))) == ["run", "race", "check", "report", "show", "doctor"]
-    assert "\n  use run if you time one config, race for" in errors
+    assert "\n  use run to time one config, race for" in errors
     out = printed("race", "--help")
-    assert "use run if" in out and "use report if" not in out
+    assert "use run to" in out and "use report for" not in out
 
 
 @pytest.mark.parametrize(

@@ -43,13 +43,13 @@ VERBS: Final = {
 which is imported only when the verb is called; `options.add_<verb>` adds its options."""
 
 CHOICES: Final = {
-    "run race": "use run if you time one config, race for commands, for several configs, or for several lengths",
-    "auto tune": "use auto for a faster computation of the same numbers, tune for better hyper-parameters",
-    "doctor preflight": "use doctor if you ask about this machine, preflight if you ask about a config on it",
-    "profile auto": "use profile if you ask what takes long or compare speeds, auto for a faster config",
-    "score compare": "use score if sets stand alone, compare for two of them or for curves",
-    "check reproduce": "use check if you ask for rules, reproduce if for the scores",
-    "report explore": "use report if you send it or want a figure or CSV, explore if you search",
+    "run race": "use run to time one config, race for commands, several configs or several lengths",
+    "auto tune": "use auto to compute the same numbers faster, tune to find better hyper-parameters",
+    "doctor preflight": "use doctor if a command fails on this machine, preflight to check a config before its run",
+    "profile auto": "use profile to see what takes long, auto to get a faster config",
+    "score compare": "use score for one set or more, compare for the ratio of two or for curves",
+    "check reproduce": "use check to see whether logs keep the rules, reproduce to see whether scores are true",
+    "report explore": "use report for one race, a figure or CSV, explore to search many results",
 }
 """Verbs that are taken for each other, and which is for what."""
 
