@@ -13,8 +13,9 @@ from torch.nn.functional import cross_entropy
 from judging.ground.errors import UsageError
 from language_model.collator import MaskedBatch
 from language_model.dependencies import importable
+from language_model.encoder import initial_weights, shapes
 from language_model.settings import BertArchitecture
-from language_model.weights import ALIASES, check, initial_weights
+from language_model.weights import ALIASES, check
 
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
 
@@ -98,7 +99,7 @@ class ReferenceBert(nn.Module):
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load a copy of `weights`, under transformers' names. Raises DataError if any does not fit; see `check`."""
-        weights = check(weights, self.architecture)
+        weights = check(weights, shapes(self.architecture))
         tied = {alias: weights[name] for alias, name in ALIASES.items()}
         self.model.load_state_dict({**weights, **tied})
 

@@ -14,12 +14,12 @@ from torch import Tensor
 from judging.ground.errors import UsageError
 from language_model.collator import MaskedBatch, collate
 from language_model.configs import BertRunConfig, topics_baseline
+from language_model.encoder import shapes
 from language_model.model import import_transformers
 from language_model.prepare import prepare_text
 from language_model.settings import BertArchitecture, TextDataConfig
 from language_model.text.settings import TextSettings
 from language_model.text.store import read_manifest
-from language_model.weights import shapes
 from tests.language_model.text_samples import Inputs, masked_sequences, plain_text, write_vocabulary
 from tests.one_rank import recorded_losses, trained
 from timedrun.methods.training.schedule import StepSchedule

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from judging.ground.errors import DataError
 from language_model import initial_checkpoint
+from language_model.encoder import initial_weights, shapes
 from language_model.initial_checkpoint import load_initial_checkpoint
 from language_model.model import build_reference, import_transformers
 from language_model.settings import BertArchitecture
-from language_model.weights import ALIASES, initial_weights, shapes
+from language_model.weights import ALIASES
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs timedrun[language]")
 if importlib.util.find_spec("transformers") is None:

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from judging.ground.errors import DataError
-from language_model.encoder import Bert
+from language_model.encoder import Bert, initial_weights, shapes
 from language_model.model import ReferenceBert
 from language_model.settings import SpeedUps
-from language_model.weights import ALIASES, WORD, initial_weights, load_safetensors, shapes
+from language_model.weights import ALIASES, WORD, load_safetensors
 from tests.language_model.transformers_names import weights_of
 
 
@@ -28,7 +28,7 @@ def test_conversion_and_back_is_bit_identical(tiny, lively, speed_ups, rows):
     back = weights_of(model)
     assert list(back) == list(weights)
     assert all(torch.equal(back[name], tensor) for name, tensor in weights.items())
-    word = model.embeddings.word.weight
+    word = model.embeddings.word_embeddings.weight
     assert word.shape[0] == rows and not word[97:].any()
 
 
