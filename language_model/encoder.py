@@ -11,9 +11,8 @@ from language_model.attention import BACKENDS, Attend, choose
 from language_model.collator import MaskedBatch
 from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu, region
 from language_model.settings import BertArchitecture, SpeedUps
-from language_model.weights import WORD, Shape, Weights, check, theirs, to_own
+from language_model.weights import Shape, check, initial_weights, theirs, to_own
 from timedrun.methods.low_precision_norm import norm_in_type
-from timedrun.methods.training.sampling import stream_seed
 
 
 class Embeddings(nn.Module):
@@ -260,7 +259,7 @@ def build_bert(architecture: BertArchitecture, seed: int, speed_ups: SpeedUps | 
     with torch.device("meta"):
         model = Bert(architecture, speed_ups)
     model.to_empty(device="cpu")
-    model.load_weights(initial_weights(architecture, seed))
+    model.load_weights(initial_weights(shapes(architecture), architecture.initializer_range, seed))
     return model
 
 
@@ -269,19 +268,3 @@ def shapes(architecture: BertArchitecture) -> dict[str, Shape]:
     with torch.device("meta"):
         model = Bert(architecture)
     return {theirs(name): tuple(parameter.shape) for name, parameter in model.named_parameters()}
-
-
-def initial_weights(architecture: BertArchitecture, seed: int) -> Weights:
-    """Draw initial weights from `seed`: normal with the architecture's range, biases 0, norms 1, [PAD]'s row 0.
-
-    This is transformers' initialization (BERT's own truncates the normal). torch's global generator is not used.
-    """
-    generator = torch.Generator().manual_seed(stream_seed(seed, "model"))
-    weights = {}
-    for name, shape in shapes(architecture).items():
-        if "LayerNorm" in name or name.endswith("bias"):
-            weights[name] = torch.full(shape, 1.0 if name.endswith("LayerNorm.weight") else 0.0)
-        else:
-            weights[name] = torch.empty(shape).normal_(0, architecture.initializer_range, generator=generator)
-    weights[WORD][0] = 0
-    return weights

@@ -9,7 +9,7 @@ from judging.ground.errors import UsageError
 from language_model.batches import open_batches
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig
 from language_model.datasets import CHECKPOINT, resolve
-from language_model.encoder import build_bert
+from language_model.encoder import build_bert, shapes
 from language_model.initial_checkpoint import describe, load_initial_checkpoint, self_check
 from language_model.text.corpus import Corpora
 from language_model.text.settings import TextSettings, evaluation_predictions
@@ -66,7 +66,7 @@ def check_initial_checkpoint(config: BertRunConfig, store: Path, *, evaluate: bo
     for MLPerf's checkpoint must be the known one. A GPU is advisable for BERT-Large. Raises DataError if the checkpoint
     is missing, damaged or of another model, or if MLPerf's has another accuracy."""
     path = store / CHECKPOINT
-    weights = load_initial_checkpoint(path, config.architecture)
+    weights = load_initial_checkpoint(path, shapes(config.architecture))
     facts = describe(path, weights)
     if evaluate:
         ranks = ProcessGroup(0, 1, 0, choose_device(config.device))

@@ -1,4 +1,4 @@
-"""BERT weights under transformers' names: checks, conversion, safetensors files."""
+"""BERT weights under transformers' names: initialization, checks, conversion, safetensors files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +10,7 @@ from torch import Tensor
 from judging.ground.errors import DataError
 from judging.ground.file_kind import require_own_kind
 from language_model.dependencies import require
+from timedrun.methods.training.sampling import stream_seed
 
 Weights = dict[str, Tensor]
 Shape = tuple[int, ...]
@@ -23,6 +24,23 @@ IGNORED = ("bert.pooler.", "cls.seq_relationship.", "bert.embeddings.position_id
 PREFIXES = {"embeddings": "bert.embeddings", "layer": "bert.encoder.layer", "head": "cls.predictions"}
 """Of transformers' names, by that of the part of `encoder.Bert`."""
 PROJECTIONS = ("query", "key", "value")
+
+
+def initial_weights(wanted: Mapping[str, Shape], deviation: float, seed: int) -> Weights:
+    """Draw initial weights of the `wanted` shapes, in their order, from `seed`: normal, biases 0, norms 1, [PAD]'s row
+    0.
+
+    This is transformers' initialization (BERT's own truncates the normal). torch's global generator is not used.
+    """
+    generator = torch.Generator().manual_seed(stream_seed(seed, "model"))
+    weights = {}
+    for name, shape in wanted.items():
+        if "LayerNorm" in name or name.endswith("bias"):
+            weights[name] = torch.full(shape, 1.0 if name.endswith("LayerNorm.weight") else 0.0)
+        else:
+            weights[name] = torch.empty(shape).normal_(0, deviation, generator=generator)
+    weights[WORD][0] = 0
+    return weights
 
 
 def check(tensors: Mapping[str, Tensor], wanted: Mapping[str, Shape]) -> Weights:
