@@ -75,8 +75,7 @@ def test_the_window_of_attention_grows_with_the_steps_and_a_resumed_run_has_the_
         windows.append(int(window))
         return original(tokens, window=window, end_of_text=end_of_text)
 
-    for module in (attention_mask, run_config):
-        monkeypatch.setattr(module, "WINDOW_INCREMENT", 4)
+    monkeypatch.setattr(run_config, "WINDOW_INCREMENT", 4)
     monkeypatch.setattr(model, "attention_mask", mask)
     config = small({"attention_window": 12, "document_attention": True}, window_warmup_steps=8, warm_up_steps=0)
     assert not config.problems()
