@@ -36,30 +36,18 @@ def boundaries(batch: MaskedBatch) -> Tensor:
     return torch.cat((torch.stack((start, start + batch.lengths), 1).flatten(), batch.offsets[-1:])).int()
 
 
-def padded_rows(batch: MaskedBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the indices that pad a ragged batch, without host synchronization: the row of each slot (B, longest), the
-    slot of each row (T,), and a bool (B, longest) that is True for slots with a token. Empty slots repeat some row;
-    every sequence has at least one True.
-    """
-    device, count = batch.offsets.device, batch.lengths.numel()
-    place = torch.arange(batch.longest, device=device)
-    rows = (batch.offsets[:-1, None] + place).clamp(max=batch.tokens.numel() - 1)
-    present = place < batch.lengths[:, None].clamp(min=1)
-    row = torch.arange(batch.tokens.numel(), device=device, dtype=batch.offsets.dtype)
-    sequence = torch.searchsorted(batch.offsets[1:], row, right=True).clamp(max=count - 1)
-    slots = sequence * batch.longest + (row - batch.offsets[sequence]).clamp(max=batch.longest - 1)
-    return rows, slots, present
-
-
 def _padded(batch: MaskedBatch, core: Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]) -> Attend:
-    """Make a backend from `core`, which takes (B, heads, longest, width) and a key mask (B, 1, 1, longest)."""
-    count, longest = batch.lengths.numel(), batch.longest
-    if batch.padded:
-        present = torch.arange(longest, device=batch.lengths.device) < batch.lengths[:, None].clamp(min=1)
-    else:
-        gathered, slots, present = padded_rows(batch)
-        flat = gathered.flatten()
-    mask = present[:, None, None, :]
+    """Make a backend from `core`, which takes (B, heads, longest, width) and a key mask (B, 1, 1, longest). Needs no
+    host synchronization."""
+    device, count, longest = batch.offsets.device, batch.lengths.numel(), batch.longest
+    place = torch.arange(longest, device=device)
+    mask = (place < batch.lengths[:, None].clamp(min=1))[:, None, None, :]  # every sequence has a key
+    if not batch.padded:
+        # The row of each place of a sequence, where empty places repeat some row; and the place of each row.
+        flat = (batch.offsets[:-1, None] + place).clamp(max=batch.tokens.numel() - 1).flatten()
+        row = torch.arange(batch.tokens.numel(), device=device, dtype=batch.offsets.dtype)
+        sequence = torch.searchsorted(batch.offsets[1:], row, right=True).clamp(max=count - 1)
+        slots = sequence * longest + (row - batch.offsets[sequence]).clamp(max=longest - 1)
 
     def batched(x: Tensor) -> Tensor:
         if not batch.padded:

@@ -10,7 +10,7 @@ from judging.ground.errors import UsageError
 from language_model.attention import choose
 from language_model.configs import PLACES, BertRunConfig
 from language_model.datasets import CHECKPOINT, TextFacts
-from language_model.encoder import Bert, build_bert
+from language_model.encoder import Bert, build_bert, shapes
 from language_model.initial_checkpoint import load_initial_checkpoint, weights_sha256
 from language_model.model import ReferenceBert, build_reference
 from timedrun.methods import Stack, stack
@@ -49,7 +49,7 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
     model = build_model(config, device)
     initial_weights: str = config.start if dry_run else "random"
     if config.start == "checkpoint" and not dry_run:
-        weights = load_initial_checkpoint(facts.store / CHECKPOINT, config.architecture)
+        weights = load_initial_checkpoint(facts.store / CHECKPOINT, shapes(config.architecture))
         model.load_weights(weights)
         initial_weights = weights_sha256(weights)
     methods = stack(*config.methods, seed=config.seed, rank=ranks.rank, places=PLACES)

@@ -11,7 +11,7 @@ from language_model.attention import BACKENDS, Attend, choose
 from language_model.collator import MaskedBatch
 from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu, region
 from language_model.settings import BertArchitecture, SpeedUps
-from language_model.weights import check, initial_weights, to_own
+from language_model.weights import Shape, check, initial_weights, theirs, to_own
 from timedrun.methods.low_precision_norm import norm_in_type
 
 
@@ -21,22 +21,23 @@ class Embeddings(nn.Module):
     def __init__(self, architecture: BertArchitecture, rows: int) -> None:
         super().__init__()
         # [PAD] gets no gradient as an input, as in transformers
-        self.word = nn.Embedding(rows, architecture.hidden, padding_idx=0)
-        self.position = nn.Embedding(architecture.positions, architecture.hidden)
-        self.segment = nn.Embedding(architecture.segments, architecture.hidden)
-        self.norm = nn.LayerNorm(architecture.hidden, architecture.layer_norm_epsilon)
+        self.word_embeddings = nn.Embedding(rows, architecture.hidden, padding_idx=0)
+        self.position_embeddings = nn.Embedding(architecture.positions, architecture.hidden)
+        self.token_type_embeddings = nn.Embedding(architecture.segments, architecture.hidden)
+        self.LayerNorm = nn.LayerNorm(architecture.hidden, architecture.layer_norm_epsilon)
 
     def forward(self, batch: MaskedBatch) -> Tensor:
         """Return (T, hidden), before the norm. Position and segment are one look-up, for fewer passes over T rows."""
-        hidden = self.position.weight.shape[1]
-        table = (self.segment.weight[:, None] + self.position.weight).view(-1, hidden)
-        index = batch.segments * self.position.num_embeddings + batch.positions
-        embedded: Tensor = self.word(batch.tokens) + functional.embedding(index, table)
+        position, segment = self.position_embeddings.weight, self.token_type_embeddings.weight
+        table = (segment[:, None] + position).flatten(0, 1)
+        embedded: Tensor = self.word_embeddings(batch.tokens) + functional.embedding(
+            batch.segments * len(position) + batch.positions, table
+        )
         return embedded
 
 
 class SelfAttention(nn.Module):
-    """Query, key and value projections; output projection and norm, which `Layer.finish` applies."""
+    """Query, key and value projections."""
 
     def __init__(self, architecture: BertArchitecture, fused_qkv: bool) -> None:
         super().__init__()
@@ -46,8 +47,6 @@ class SelfAttention(nn.Module):
             self.qkv = nn.Linear(hidden, 3 * hidden)
         else:
             self.query, self.key, self.value = (nn.Linear(hidden, hidden) for _ in range(3))
-        self.output = nn.Linear(hidden, hidden)
-        self.norm = nn.LayerNorm(hidden, architecture.layer_norm_epsilon)
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(T, hidden) -> queries, keys and values (T, heads, head width)."""
@@ -59,24 +58,13 @@ class SelfAttention(nn.Module):
         return q, k, v
 
 
-class FeedForward(nn.Module):
-    """Two dense layers with a GELU between them, followed by a norm."""
+class NormedDense(nn.Module):
+    """A linear layer to the hidden size, and the norm that follows it after a residual or a GELU."""
 
-    def __init__(self, architecture: BertArchitecture) -> None:
+    def __init__(self, inputs: int, architecture: BertArchitecture) -> None:
         super().__init__()
-        self.intermediate = nn.Linear(architecture.hidden, architecture.intermediate)
-        self.output = nn.Linear(architecture.intermediate, architecture.hidden)
-        self.norm = nn.LayerNorm(architecture.hidden, architecture.layer_norm_epsilon)
-        self.activation = architecture.activation
-
-    def forward(self, hidden: Tensor, speed_ups: SpeedUps) -> Tensor:
-        """(T, hidden) -> (T, hidden), before residual and norm."""
-        if speed_ups.fused_dense_gelu_dense:
-            first, second = self.intermediate, self.output
-            parameters = (first.weight, first.bias, second.weight, second.bias)
-            return dense_gelu_dense(hidden, *parameters, self.activation, speed_ups.compiled_regions and hidden.is_cuda)
-        result: Tensor = self.output(gelu(self.intermediate(hidden), self.activation))
-        return result
+        self.dense = nn.Linear(inputs, architecture.hidden)
+        self.LayerNorm = nn.LayerNorm(architecture.hidden, architecture.layer_norm_epsilon)
 
 
 def part(function: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
@@ -84,20 +72,30 @@ def part(function: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
     return region(function) if compiled else function
 
 
+class Attention(nn.Module):
+    """The weights of a layer's attention."""
+
+    def __init__(self, architecture: BertArchitecture, fused_qkv: bool) -> None:
+        super().__init__()
+        self.self = SelfAttention(architecture, fused_qkv)
+        self.output = NormedDense(architecture.hidden, architecture)
+
+
 class Layer(nn.Module):
-    """A post-layer-norm encoder layer."""
+    """A post-layer-norm encoder layer: attention, then two dense layers with a GELU between them."""
 
     def __init__(self, architecture: BertArchitecture, speed_ups: SpeedUps) -> None:
         super().__init__()
-        self.attention = SelfAttention(architecture, speed_ups.fused_qkv)
-        self.feed_forward = FeedForward(architecture)
-        self.dropout = architecture.dropout
+        self.attention = Attention(architecture, speed_ups.fused_qkv)
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(architecture.hidden, architecture.intermediate)})
+        self.output = NormedDense(architecture.intermediate, architecture)
+        self.activation, self.dropout = architecture.activation, architecture.dropout
         self.speed_ups = speed_ups
         self.compiled = False
 
     def forward(self, hidden: Tensor, attend: Attend, rows: Tensor | None = None) -> Tensor:
         """(T, hidden) -> (T, hidden), or (M, hidden) if only `rows` (M,) are computed after attention."""
-        q, k, v = part(SelfAttention.forward, self.compiled)(self.attention, hidden)
+        q, k, v = part(SelfAttention.forward, self.compiled)(self.attention.self, hidden)
         mixed = attend(q, k, v, self.dropout if self.training else 0.0)
         finished: Tensor = part(Layer.finish, self.compiled)(self, mixed, hidden, rows)
         return finished
@@ -107,9 +105,18 @@ class Layer(nn.Module):
         mixed = mixed.reshape(hidden.shape)
         if rows is not None:
             mixed, hidden = mixed.index_select(0, rows), hidden.index_select(0, rows)
-        hidden = self._add_norm(self.attention.output(mixed), hidden, self.attention.norm)
-        output = self.feed_forward(hidden, self.speed_ups)
-        return self._add_norm(output, hidden, self.feed_forward.norm)
+        hidden = self._add_norm(self.attention.output.dense(mixed), hidden, self.attention.output.LayerNorm)
+        return self._add_norm(self._feed_forward(hidden), hidden, self.output.LayerNorm)
+
+    def _feed_forward(self, hidden: Tensor) -> Tensor:
+        first: Any = self.intermediate["dense"]
+        second = self.output.dense
+        if self.speed_ups.fused_dense_gelu_dense:
+            parameters = (first.weight, first.bias, second.weight, second.bias)
+            compiled = self.speed_ups.compiled_regions and hidden.is_cuda
+            return dense_gelu_dense(hidden, *parameters, self.activation, compiled)
+        result: Tensor = second(gelu(first(hidden), self.activation))
+        return result
 
     def _add_norm(self, x: Tensor, residual: Tensor, norm: nn.LayerNorm) -> Tensor:
         if self.speed_ups.fused_dropout_add_norm:
@@ -146,20 +153,20 @@ class Head(nn.Module):
 
     def __init__(self, architecture: BertArchitecture) -> None:
         super().__init__()
-        self.dense = nn.Linear(architecture.hidden, architecture.hidden)
-        self.norm = nn.LayerNorm(architecture.hidden, architecture.layer_norm_epsilon)
+        self.transform = NormedDense(architecture.hidden, architecture)
         self.bias = nn.Parameter(torch.zeros(architecture.vocabulary))
         self.activation = architecture.activation
 
     def forward(self, hidden: Tensor, words: Tensor, low_precision: bool) -> Tensor:
         """(M, hidden) and word embeddings (rows, hidden) -> (M, rows) scores, -inf for padding rows."""
-        x = layer_norm(gelu(self.dense(hidden), self.activation), self.norm, low_precision)
+        x = layer_norm(gelu(self.transform.dense(hidden), self.activation), self.transform.LayerNorm, low_precision)
         bias = functional.pad(self.bias, (0, words.shape[0] - self.bias.shape[0]), value=float("-inf"))
         return functional.linear(x, words, bias)
 
 
 class Bert(nn.Module):
-    """A masked language model over a `MaskedBatch`."""
+    """A masked language model over a `MaskedBatch`. Within `embeddings`, `layer` and `head`, names of parameters are
+    those of transformers, but for those of `fused_qkv`."""
 
     def __init__(self, architecture: BertArchitecture, speed_ups: SpeedUps | None = None) -> None:
         super().__init__()
@@ -167,7 +174,7 @@ class Bert(nn.Module):
         self.speed_ups = speed_ups = speed_ups or SpeedUps()
         multiple = speed_ups.pad_vocabulary
         self.embeddings = Embeddings(architecture, -(-architecture.vocabulary // multiple) * multiple)
-        self.layers = nn.ModuleList(Layer(architecture, speed_ups) for _ in range(architecture.layers))
+        self.layer = nn.ModuleList(Layer(architecture, speed_ups) for _ in range(architecture.layers))
         self.head = Head(architecture)
         self.compiled = False
         self.attention = ""
@@ -186,33 +193,35 @@ class Bert(nn.Module):
 
     def hidden_matrices(self) -> list[Tensor]:
         """Return the weights of the layers' and the head's linear layers, the parameters that Muon trains."""
-        return [module.weight for module in (*self.layers.modules(), self.head.dense) if isinstance(module, nn.Linear)]
+        modules = (*self.layer.modules(), self.head.transform.dense)
+        return [module.weight for module in modules if isinstance(module, nn.Linear)]
 
     def _embed(self, batch: MaskedBatch) -> Tensor:
         low_precision, hidden = self.speed_ups.low_precision_residual, self.embeddings(batch)
         if low_precision:
             hidden = hidden.to(matmul_dtype(hidden))
-        hidden = layer_norm(hidden, self.embeddings.norm, low_precision)
+        hidden = layer_norm(hidden, self.embeddings.LayerNorm, low_precision)
         return functional.dropout(hidden, self.architecture.dropout, self.training)
 
     def hidden(self, batch: MaskedBatch) -> Tensor:
         """Return (T, hidden) states after the last layer; with `last_layer_subset` (M, hidden), at masked rows."""
-        words = self.embeddings.word.weight
+        words = self.embeddings.word_embeddings.weight
         backend = self.attention or choose(
             self.speed_ups.attention, words.device, matmul_dtype(words), self.architecture.dropout
         )
         attend = BACKENDS[backend](batch)
         hidden = part(Bert._embed, self.compiled)(self, batch)
-        for layer in self.layers[:-1]:
+        for layer in self.layer[:-1]:
             hidden = layer(hidden, attend)
-        last: Tensor = self.layers[-1](hidden, attend, batch.masked if self.speed_ups.last_layer_subset else None)
+        last: Tensor = self.layer[-1](hidden, attend, batch.masked if self.speed_ups.last_layer_subset else None)
         return last
 
     def _scores(self, hidden: Tensor, batch: MaskedBatch) -> Tensor:
         """Return scores at masked rows or, without the speed-ups that leave the others out, at every row."""
         if self.speed_ups.masked_head and not self.speed_ups.last_layer_subset:
             hidden = hidden.index_select(0, batch.masked)
-        scores: Tensor = self.head(hidden, self.embeddings.word.weight, self.speed_ups.low_precision_residual)
+        words, low_precision = self.embeddings.word_embeddings.weight, self.speed_ups.low_precision_residual
+        scores: Tensor = self.head(hidden, words, low_precision)
         return scores
 
     def _loss(self, hidden: Tensor, batch: MaskedBatch) -> Tensor:
@@ -241,8 +250,8 @@ class Bert(nn.Module):
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load a copy of `weights`, under transformers' names. Raises DataError if any does not fit; see `check`."""
-        shapes = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
-        self.load_state_dict(to_own(check(weights, self.architecture), shapes, self.architecture))
+        own = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
+        self.load_state_dict(to_own(check(weights, shapes(self.architecture)), own))
 
 
 def build_bert(architecture: BertArchitecture, seed: int, speed_ups: SpeedUps | None = None) -> Bert:
@@ -250,5 +259,12 @@ def build_bert(architecture: BertArchitecture, seed: int, speed_ups: SpeedUps | 
     with torch.device("meta"):
         model = Bert(architecture, speed_ups)
     model.to_empty(device="cpu")
-    model.load_weights(initial_weights(architecture, seed))
+    model.load_weights(initial_weights(shapes(architecture), architecture.initializer_range, seed))
     return model
+
+
+def shapes(architecture: BertArchitecture) -> dict[str, Shape]:
+    """Return name and shape of every tensor of transformers' BertForMaskedLM, in its order, tied ones once."""
+    with torch.device("meta"):
+        model = Bert(architecture)
+    return {theirs(name): tuple(parameter.shape) for name, parameter in model.named_parameters()}

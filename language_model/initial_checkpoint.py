@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from judging.ground.errors import DataError
-from language_model.settings import BertArchitecture
-from language_model.weights import check, import_safetensors, load_safetensors, shapes
+from language_model.weights import Shape, check, import_safetensors, load_safetensors
 
 OPTIMIZER_STATE = ("adam_m", "adam_v", "LAMB", "LAMB_1", "global_step", "beta1_power", "beta2_power")
 """Last name components of TensorFlow's variables that are not weights."""
@@ -53,18 +52,18 @@ def find(folder: Path) -> Path:
     )
 
 
-def load_initial_checkpoint(folder: Path, architecture: BertArchitecture) -> dict[str, Tensor]:
-    """Load the weights in `folder` (see `find`): names and shapes of `weights.shapes`, float32, CPU, tied ones once.
+def load_initial_checkpoint(folder: Path, wanted: Mapping[str, Shape]) -> dict[str, Tensor]:
+    """Load the weights in `folder` (see `find`): names and shapes as `wanted`, float32, CPU, tied ones once.
 
     TensorFlow's names become transformers'. Its kernels are transposed: TensorFlow multiplies from the left, (in, out),
     torch keeps (out, in). Optimizer state and the next-sentence task's weights (`UNUSED`) are left out. Raises
-    DataError if the checkpoint is absent, damaged or not of `architecture`, with all missing, unexpected and
+    DataError if the checkpoint is absent, damaged or of another architecture, with all missing, unexpected and
     mismatched tensors; UsageError if safetensors is not installed.
     """
     file = find(folder)
     stored = load_safetensors(file)
     if tensorflow := any("/" in name for name in stored):
-        names = {mlperf_name(name): name for name in shapes(architecture)}
+        names = {mlperf_name(name): name for name in wanted}
         tensors = {
             names.get(name, name): tensor.t() if name.endswith("/kernel") and tensor.ndim == 2 else tensor
             for name, tensor in stored.items()
@@ -76,7 +75,7 @@ def load_initial_checkpoint(folder: Path, architecture: BertArchitecture) -> dic
         if len(tensors) < len(stored):
             raise DataError(f"{file}: holds layer norms under old names (gamma, beta) and under new ones; remove one.")
     try:
-        weights = check(tensors, architecture)
+        weights = check(tensors, wanted)
     except DataError as error:
         how = " Names here are transformers', and kernels are transposed." if tensorflow else ""
         raise DataError(f"{file}: {error}{how}") from error

@@ -14,7 +14,7 @@ from judging.ground.errors import UsageError
 from language_model.collator import MaskedBatch
 from language_model.dependencies import importable
 from language_model.settings import BertArchitecture
-from language_model.weights import ALIASES, check, initial_weights
+from language_model.weights import ALIASES, Shape, check, initial_weights
 
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
 
@@ -96,9 +96,15 @@ class ReferenceBert(nn.Module):
         """Return the number of masked tokens whose highest score is the label's, a 0-dimensional int64 tensor."""
         return (self.logits(batch)[batch.masked].argmax(-1) == batch.labels).sum()
 
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Name and shape of every tensor, tied ones once."""
+        state = self.model.state_dict()
+        return {name: tuple(tensor.shape) for name, tensor in state.items() if name not in ALIASES}
+
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load a copy of `weights`, under transformers' names. Raises DataError if any does not fit; see `check`."""
-        weights = check(weights, self.architecture)
+        weights = check(weights, self.shapes)
         tied = {alias: weights[name] for alias, name in ALIASES.items()}
         self.model.load_state_dict({**weights, **tied})
 
@@ -108,5 +114,5 @@ def build_reference(
 ) -> ReferenceBert:
     """Build the baseline with the initial weights of `encoder.build_bert` for the same seed."""
     model = ReferenceBert(architecture, attention)
-    model.load_weights(initial_weights(architecture, seed))
+    model.load_weights(initial_weights(model.shapes, architecture.initializer_range, seed))
     return model

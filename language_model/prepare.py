@@ -9,37 +9,15 @@ from judging.ground.errors import UsageError
 from language_model.batches import open_batches
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig
 from language_model.datasets import CHECKPOINT, resolve
-from language_model.encoder import build_bert
+from language_model.encoder import build_bert, shapes
 from language_model.initial_checkpoint import describe, load_initial_checkpoint, self_check
-from language_model.text.corpus import Corpora, Corpus
+from language_model.text.corpus import Corpora
 from language_model.text.settings import TextSettings, evaluation_predictions
 from language_model.text.store import read_manifest, verify
 from language_model.text.store_builder import build_store, summary
 from language_model.train import accuracy
 from timedrun.methods.training.precision import Precision
 from timedrun.runner.distributed.process_group import ProcessGroup, choose_device
-
-
-def prepare_text(
-    train_paths: Sequence[Path],
-    evaluation_paths: Sequence[Path],
-    out: Path,
-    *,
-    vocabulary: Path | None = None,
-    vocabulary_size: int = 30_522,
-    workers: int = 1,
-    settings: TextSettings,
-) -> dict[str, Any]:
-    """Build a store in `out` from text files, or folders of them. Returns a description of it as plain values.
-
-    Without `evaluation_paths`, documents are held out; without `vocabulary`, one of `vocabulary_size` WordPieces is
-    trained on the training documents. The bytes depend neither on `workers` nor on interruptions. Raises DataError, and
-    writes no store, if text or vocabulary cannot be used, or if `out` holds other files; UsageError for invalid
-    settings.
-    """
-    evaluation = Corpus(evaluation_paths) if evaluation_paths else None
-    corpora = Corpora(Corpus(train_paths), evaluation, settings.held_out)
-    return build_store(corpora, out, settings, vocabulary=vocabulary or vocabulary_size, workers=workers)
 
 
 def prepare(
@@ -67,19 +45,14 @@ def prepare(
         if folder is None:
             raise UsageError("--text needs --data-folder for the prepared text; nothing was prepared.")
         longest = config.data.longest
-        return prepare_text(
-            text,
-            evaluation_text,
-            folder,
-            vocabulary=vocabulary,
-            vocabulary_size=config.architecture.vocabulary,
-            workers=workers,
-            settings=TextSettings(
-                max_length=longest,
-                max_predictions=evaluation_predictions(longest),
-                evaluation_samples=config.data.evaluation_samples,
-            ),
+        settings = TextSettings(
+            max_length=longest,
+            max_predictions=evaluation_predictions(longest),
+            evaluation_samples=config.data.evaluation_samples,
         )
+        corpora = Corpora.of_files(text, evaluation_text, settings.held_out)
+        words = vocabulary or config.architecture.vocabulary
+        return build_store(corpora, folder, settings, vocabulary=words, workers=workers)
     # Without text the store exists, or is made of the help topics on first use.
     store = resolve(config.data, folder)
     facts = summary(store, verify(store) if decode else read_manifest(store))
@@ -93,7 +66,7 @@ def check_initial_checkpoint(config: BertRunConfig, store: Path, *, evaluate: bo
     for MLPerf's checkpoint must be the known one. A GPU is advisable for BERT-Large. Raises DataError if the checkpoint
     is missing, damaged or of another model, or if MLPerf's has another accuracy."""
     path = store / CHECKPOINT
-    weights = load_initial_checkpoint(path, config.architecture)
+    weights = load_initial_checkpoint(path, shapes(config.architecture))
     facts = describe(path, weights)
     if evaluate:
         ranks = ProcessGroup(0, 1, 0, choose_device(config.device))

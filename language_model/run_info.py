@@ -7,8 +7,8 @@ import torch
 from language_model.build import Parts, build
 from language_model.configs import BertRunConfig
 from language_model.datasets import declared, facts
+from language_model.encoder import shapes
 from language_model.initial_checkpoint import mlperf_name
-from language_model.weights import shapes
 from mlevents import keys
 from timedrun.methods.training.batch_plan import BatchPlan
 from timedrun.methods.training.schedule import StepSchedule

@@ -10,7 +10,6 @@ from torch import Tensor
 from judging.ground.errors import DataError
 from judging.ground.file_kind import require_own_kind
 from language_model.dependencies import require
-from language_model.settings import BertArchitecture
 from timedrun.methods.training.sampling import stream_seed
 
 Weights = dict[str, Tensor]
@@ -22,71 +21,31 @@ ALIASES = {"cls.predictions.decoder.weight": WORD, "cls.predictions.decoder.bias
 IGNORED = ("bert.pooler.", "cls.seq_relationship.", "bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 """Other tensors of a BertForPreTraining file, unused for masked-token prediction."""
 
-OUTSIDE = {
-    "embeddings.word": "bert.embeddings.word_embeddings",
-    "embeddings.position": "bert.embeddings.position_embeddings",
-    "embeddings.segment": "bert.embeddings.token_type_embeddings",
-    "embeddings.norm": "bert.embeddings.LayerNorm",
-    "head.dense": "cls.predictions.transform.dense",
-    "head.norm": "cls.predictions.transform.LayerNorm",
-    "head": "cls.predictions",
-}
-IN_LAYER = {
-    "attention.query": "attention.self.query",
-    "attention.key": "attention.self.key",
-    "attention.value": "attention.self.value",
-    "attention.output": "attention.output.dense",
-    "attention.norm": "attention.output.LayerNorm",
-    "feed_forward.intermediate": "intermediate.dense",
-    "feed_forward.output": "output.dense",
-    "feed_forward.norm": "output.LayerNorm",
-}
+PREFIXES = {"embeddings": "bert.embeddings", "layer": "bert.encoder.layer", "head": "cls.predictions"}
+"""Of transformers' names, by that of the part of `encoder.Bert`."""
 PROJECTIONS = ("query", "key", "value")
 
 
-def shapes(architecture: BertArchitecture) -> dict[str, Shape]:
-    """Return name and shape of every tensor of transformers' BertForMaskedLM, in its order, tied ones once."""
-    hidden, inner = architecture.hidden, architecture.intermediate
-    shape_of: dict[str, Shape] = {
-        WORD: (architecture.vocabulary, hidden),
-        "bert.embeddings.position_embeddings.weight": (architecture.positions, hidden),
-        "bert.embeddings.token_type_embeddings.weight": (architecture.segments, hidden),
-        "bert.embeddings.LayerNorm.weight": (hidden,),
-        "bert.embeddings.LayerNorm.bias": (hidden,),
-    }
-    outputs = {"intermediate.dense": (inner, hidden), "output.dense": (hidden, inner)}
-    for layer in range(architecture.layers):
-        for name in IN_LAYER.values():
-            weight = (hidden,) if name.endswith("LayerNorm") else outputs.get(name, (hidden, hidden))
-            shape_of[f"bert.encoder.layer.{layer}.{name}.weight"] = weight
-            shape_of[f"bert.encoder.layer.{layer}.{name}.bias"] = weight[:1]
-    shape_of["cls.predictions.bias"] = (architecture.vocabulary,)
-    shape_of["cls.predictions.transform.dense.weight"] = (hidden, hidden)
-    for name in ("dense.bias", "LayerNorm.weight", "LayerNorm.bias"):
-        shape_of[f"cls.predictions.transform.{name}"] = (hidden,)
-    return shape_of
-
-
-def initial_weights(architecture: BertArchitecture, seed: int) -> Weights:
-    """Draw initial weights from `seed`: normal with the architecture's range, biases 0, norms 1, [PAD]'s row 0.
+def initial_weights(wanted: Mapping[str, Shape], deviation: float, seed: int) -> Weights:
+    """Draw initial weights of the `wanted` shapes, in their order, from `seed`: normal, biases 0, norms 1, [PAD]'s row
+    0.
 
     This is transformers' initialization (BERT's own truncates the normal). torch's global generator is not used.
     """
     generator = torch.Generator().manual_seed(stream_seed(seed, "model"))
     weights = {}
-    for name, shape in shapes(architecture).items():
+    for name, shape in wanted.items():
         if "LayerNorm" in name or name.endswith("bias"):
             weights[name] = torch.full(shape, 1.0 if name.endswith("LayerNorm.weight") else 0.0)
         else:
-            weights[name] = torch.empty(shape).normal_(0, architecture.initializer_range, generator=generator)
+            weights[name] = torch.empty(shape).normal_(0, deviation, generator=generator)
     weights[WORD][0] = 0
     return weights
 
 
-def check(tensors: Mapping[str, Tensor], architecture: BertArchitecture) -> Weights:
-    """Return the tensors of a BertForMaskedLM, tied ones once. Raises DataError, which names each, if tensors are
-    missing, unexpected, of a wrong shape, or tied but different."""
-    wanted = shapes(architecture)
+def check(tensors: Mapping[str, Tensor], wanted: Mapping[str, Shape]) -> Weights:
+    """Return the tensors of a BertForMaskedLM, of the `wanted` shapes, tied ones once. Raises DataError, which names
+    each, if tensors are missing, unexpected, of a wrong shape, or tied but different."""
     weights: Weights = {}
     unexpected, wrong = [], []
     for name, tensor in tensors.items():
@@ -119,31 +78,20 @@ def check(tensors: Mapping[str, Tensor], architecture: BertArchitecture) -> Weig
 
 def theirs(name: str) -> str:
     """Return transformers' name of a parameter (without fused_qkv): "head.bias" -> "cls.predictions.bias"."""
-    module, _, leaf = name.rpartition(".")
-    if module.startswith("layers."):
-        _, layer, inner = module.split(".", 2)
-        return f"bert.encoder.layer.{layer}.{IN_LAYER[inner]}.{leaf}"
-    return f"{OUTSIDE[module]}.{leaf}"
+    part, _, rest = name.partition(".")
+    return f"{PREFIXES[part]}.{rest}"
 
 
-def to_own(
-    weights: Mapping[str, Tensor], names: Mapping[str, Shape], architecture: BertArchitecture
-) -> dict[str, Tensor]:
-    """Convert checked `weights` to the state of `encoder.Bert` with these parameter names and shapes.
+def to_own(weights: Mapping[str, Tensor], own: Mapping[str, Shape]) -> Weights:
+    """Convert checked `weights` to the state of `encoder.Bert` with the names and shapes `own`.
 
-    A name "...attention.qkv..." joins query, key and value; rows that pad the vocabulary are zero.
+    A name "...qkv..." joins query, key and value; rows that pad the vocabulary are zero.
     """
     state = {}
-    for name, shape in names.items():
-        if ".qkv." in name:
-            parts = [weights[theirs(name.replace(".qkv.", f".{part}."))] for part in PROJECTIONS]
-            state[name] = torch.cat(parts)
-            continue
-        tensor = weights[theirs(name)]
-        if name == "embeddings.word.weight" and shape[0] > architecture.vocabulary:
-            padding = tensor.new_zeros(shape[0] - architecture.vocabulary, architecture.hidden)
-            tensor = torch.cat((tensor, padding))
-        state[name] = tensor
+    for name, (rows, *width) in own.items():
+        parts = [name.replace(".qkv.", f".{part}.") for part in PROJECTIONS] if ".qkv." in name else [name]
+        tensor = torch.cat([weights[theirs(part)] for part in parts])
+        state[name] = torch.cat((tensor, tensor.new_zeros(rows - len(tensor), *width)))
     return state
 
 

@@ -408,7 +408,7 @@ def compare(block: Block, label: str, config: RunConfig) -> None:
         assert isinstance(config, BertRunConfig)
         known = {name: gradient for name, gradient in exact.gradients.items() if name not in ALIASES}
         shapes = {name: tuple(gradient.shape) for name, gradient in timed.gradients.items()}
-        return exact._replace(gradients=to_own(known, shapes, config.architecture))
+        return exact._replace(gradients=to_own(known, shapes))
 
     if own_bert:
         timed = gradients_of(replace(config, precision="fp32", compile=False, methods=()), block.device)

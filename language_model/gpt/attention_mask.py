@@ -17,9 +17,6 @@ NARROW = 64
 """Size of a head below which a CPU takes the gradient of attention in float32, in half the time of bfloat16 (3.5 and
 7.0 ms for 16 heads of 32, 256 tokens, with instructions for bfloat16; from 64 on both take the same)."""
 
-WINDOW_INCREMENT = 64
-"""Tokens by which a window grows during its warm-up."""
-
 
 def attention_mask(
     tokens: Tensor, *, window: Tensor | None = None, end_of_text: int | None = None
@@ -80,15 +77,3 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | BlockMask |
     attention: Any = flex_attention if torch.compiler.is_compiling() else _compiled(flex_attention)
     mixed: Tensor = attention(query, key, value, block_mask=mask, enable_gqa=shared)
     return mixed
-
-
-def window_at(step: int, *, warmup_steps: int, final: int) -> int:
-    """Return the window in tokens of optimizer step `step` (from 0): it grows from `WINDOW_INCREMENT` to `final` over
-    `warmup_steps`, linearly in multiples of the increment, and stays there.
-
-    Source: record of 24 November 2024 of modded-nanogpt.
-    """
-    if step >= warmup_steps or final <= WINDOW_INCREMENT:
-        return final
-    grown = WINDOW_INCREMENT + (final - WINDOW_INCREMENT) * step // warmup_steps
-    return grown // WINDOW_INCREMENT * WINDOW_INCREMENT

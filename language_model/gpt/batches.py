@@ -29,8 +29,6 @@ class TokenBatch:
     """(n, L) int64 tokens."""
     targets: Tensor
     """(n, L) int64, the token after each input."""
-    global_samples: int
-    """Sequences of the step over all ranks."""
 
 
 class TokenBatches(StepBatches[TokenBatch]):
@@ -59,9 +57,9 @@ class TokenBatches(StepBatches[TokenBatch]):
         whole = local[local < len(starts)]
         for begin in range(0, len(whole), size):
             part = whole[begin : begin + size]
-            yield self._batch(self._validation[starts[part][:, None] + np.arange(self.length + 1)], len(part))
+            yield self._batch(self._validation[starts[part][:, None] + np.arange(self.length + 1)])
         if len(whole) < len(local):
-            yield self._batch(self._validation[np.arange(int(local[-1]) * self.length, last + 1)[None]], 1)
+            yield self._batch(self._validation[np.arange(int(local[-1]) * self.length, last + 1)[None]])
 
     def _step(self, step: int) -> TokenBatch:
         size = self.config.global_batch
@@ -75,11 +73,11 @@ class TokenBatches(StepBatches[TokenBatch]):
         )
         if self.config.data.sampling == "documents":
             starts = document_starts(self._train, starts, self.length, self.config.model.vocabulary - 1)
-        return self._batch(self._train[starts[:, None] + np.arange(self.length + 1)], size)
+        return self._batch(self._train[starts[:, None] + np.arange(self.length + 1)])
 
-    def _batch(self, rows: NDArray[np.uint16], global_samples: int) -> TokenBatch:
+    def _batch(self, rows: NDArray[np.uint16]) -> TokenBatch:
         tokens = to_device(torch.from_numpy(np.asarray(rows).astype(np.int64)), self.ranks.device)
-        return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), global_samples)
+        return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
 
 
 def open_batches(config: GptRunConfig, folder: Path | None, ranks: ProcessGroup) -> TokenBatches:

@@ -15,7 +15,6 @@ from timedrun.methods import Stack, stack
 from timedrun.methods.training.batch_plan import BatchPlan
 from timedrun.methods.training.optim import build_muon, build_optimizer
 from timedrun.methods.training.precision import Precision
-from timedrun.runner.config import OptimizerConfig
 from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.distributed.sharding import shard
 
@@ -53,23 +52,12 @@ def build(config: GptRunConfig, ranks: ProcessGroup, facts: TokenFacts, device: 
         shard(model, model.blocks, ranks, precision.dtype)
     else:
         model.to(device)
-    optimizer = build_gpt_optimizer(
-        config.optimizer,
-        model,
-        adam_beta1=config.adam_beta1,
-        adam_every=config.adam_every,
-        bf16=config.precision == "bf16",
-    )
-    return Parts(facts, model, optimizer, methods, precision, batch, sharded)
-
-
-def build_gpt_optimizer(
-    config: OptimizerConfig, model: nn.Module, *, adam_beta1: float, adam_every: int = 1, bf16: bool = False
-) -> Optimizer:
-    """Build the configured optimizer over the trainable parameters of `model`, which is on its device. Raises
-    UsageError for muon with transformers' GPT-2, which fuses three matrices into one."""
-    if config.kind != "muon":
-        return build_optimizer(config, model)
-    if not isinstance(model, Decoder):
+    settings, beta1, bf16 = config.optimizer, config.adam_beta1, config.precision == "bf16"
+    if settings.kind != "muon":
+        optimizer = build_optimizer(settings, model)
+    elif isinstance(model, Decoder):
+        matrices = model.hidden_matrices()
+        optimizer = build_muon(settings, model, matrices, beta1=beta1, every=config.adam_every, bf16=bf16)
+    else:
         raise UsageError("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
-    return build_muon(config, model, model.hidden_matrices(), beta1=adam_beta1, every=adam_every, bf16=bf16)
+    return Parts(facts, model, optimizer, methods, precision, batch, sharded)

@@ -20,6 +20,8 @@ Tokens = NDArray[np.uint16]
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, Split] = ("train", "validation")
 BYTES = 256
+MERGES = ("vocab.bpe", "merges.txt")
+"""Names of the merges beside an encoder.json: OpenAI's and Hugging Face's."""
 LARGEST_VOCABULARY = 1 << 16
 END_OF_TEXT = "<|endoftext|>"
 _CUT = re.compile(r"\S\n(?=\S)")
@@ -48,17 +50,19 @@ class Characters:
 
 
 class BytePairs:
-    """GPT-2's byte-level BPE (Radford et al. 2019) from its `encoder.json` and `vocab.bpe`, by `tokenizers`.
+    """GPT-2's byte-level BPE (Radford et al. 2019) from its `encoder.json` and the merges beside it, by `tokenizers`.
 
     `<|endoftext|>` within text is encoded as ordinary text; `end_of_text` is the token of that name.
 
     With a `vocabulary` below the encoding's, which is 257 or more, text is merged by the first vocabulary - 257 pairs
-    of `merges` alone, the most frequent ones when the encoding was made. The tokens are the 256 bytes, the merged
+    alone, the most frequent ones when the encoding was made. The tokens are the 256 bytes, the merged
     pairs, all with their own numbers, and `end_of_text`, the last one. 0: all of the encoding.
     """
 
-    def __init__(self, encoder: Path, merges: Path, vocabulary: int = 0) -> None:
+    def __init__(self, encoder: Path, vocabulary: int = 0) -> None:
         tokenizers = require("tokenizers", "GPT-2's encoding cannot be used")
+        beside = [encoder.with_name(name) for name in MERGES]
+        merges = next((path for path in beside if path.exists()), beside[0])
         for path in (encoder, merges):
             if not path.is_file():
                 raise DataError(f"{path} does not exist; GPT-2's encoding needs its encoder.json and vocab.bpe.")

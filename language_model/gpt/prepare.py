@@ -31,10 +31,9 @@ from language_model.gpt.encoding import (
 )
 from language_model.gpt.token_store import FILES, MANIFEST, SHARD_TOKENS, Manifest, Source, open_store
 from language_model.text import topics_store
-from language_model.text.corpus import Corpora, Corpus, Document
+from language_model.text.corpus import Corpora, Document
 
 VALIDATION_FRACTION = 0.1
-MERGES = ("vocab.bpe", "merges.txt")
 DOCUMENTS = 256
 """Documents that are encoded together."""
 
@@ -71,10 +70,9 @@ def prepare(
                 "shards need GPT-2's encoder.json (--vocabulary, with vocab.bpe beside it) and a --model.vocabulary"
                 f" above {BYTES}; nothing was prepared."
             )
-        files = {"encoder": vocabulary, "merges": merges_beside(vocabulary)}
-        prepare_shards(text, evaluation_text, folder, name=config.dataset, **files, vocabulary=size)
+        prepare_shards(text, evaluation_text, folder, name=config.dataset, encoder=vocabulary, vocabulary=size)
     elif text:
-        prepare_tokens(text, folder, encoder=vocabulary, merges=vocabulary and merges_beside(vocabulary))
+        prepare_tokens(text, folder, encoder=vocabulary)
     elif vocabulary:
         raise UsageError("--vocabulary needs --text; nothing was prepared.")
     elif config.dataset == "topics" and not (folder / MANIFEST).exists():
@@ -89,22 +87,15 @@ def prepare(
     return known | ({"notes": found} if (found := data_notes(config, folder, whole=True)) else {})
 
 
-def merges_beside(encoder: Path) -> Path:
-    """Return the file of merges that belongs to `encoder`: vocab.bpe as OpenAI names it, merges.txt as Hugging Face."""
-    return next((file for file in map(encoder.with_name, MERGES) if file.exists()), encoder.with_name(MERGES[0]))
-
-
-def prepare_tokens(
-    paths: Sequence[Path], out: Path, *, encoder: Path | None = None, merges: Path | None = None, alphabet: str = ""
-) -> Manifest:
+def prepare_tokens(paths: Sequence[Path], out: Path, *, encoder: Path | None = None, alphabet: str = "") -> Manifest:
     """Build a token store in `out` from the concatenated texts in `paths`; the same input yields the same bytes.
 
     The first int(characters * (1 - VALIDATION_FRACTION)) characters are for training, the rest for validation, as
-    nanoGPT splits tinyshakespeare. Tokens are characters or, with `encoder` and `merges`, GPT-2's; then each file is a
+    nanoGPT splits tinyshakespeare. Tokens are characters or, with `encoder`, GPT-2's; then each file is a
     document and ends with the token <|endoftext|>. The characters of `alphabet` are tokens even if no text has them.
     Memory is bounded: files are read twice, in pieces. The manifest is written last, so no store is partial. Raises
-    UsageError for only one of `encoder` and `merges`, and if `out` already has a store; DataError if a file is missing
-    or not UTF-8, or if there is too little text.
+    UsageError if `out` already has a store; DataError if a file is missing or not UTF-8, or if there is too little
+    text.
     """
     if taken := [name for name in (MANIFEST, *FILES.values()) if (out / name).exists()]:
         raise UsageError(f"{out} already has {', '.join(taken)}; nothing was changed. Choose another or delete it.")
@@ -114,12 +105,10 @@ def prepare_tokens(
     if len({source.sha256 for source in sources}) < len(sources):
         raise DataError(f"{', '.join(map(str, paths))}: two are equal, so one may be validated on; list each once.")
     coder: Encoding
-    if encoder is None and merges is None:
+    if encoder is None:
         coder = Characters("".join(set(alphabet).union(*(characters for _, characters in scanned))))
-    elif encoder is None or merges is None:
-        raise UsageError("encoding gpt2 needs GPT-2's encoder.json (--vocabulary) and vocab.bpe (--merges).")
     else:
-        coder = BytePairs(encoder, merges)
+        coder = BytePairs(encoder)
     total = sum(source.characters for source in sources)
     cut = int(total * (1 - Fraction(str(VALIDATION_FRACTION))))
     out.mkdir(parents=True, exist_ok=True)
@@ -188,8 +177,7 @@ def prepare_shards(
     *,
     name: str,
     encoder: Path,
-    merges: Path,
-    vocabulary: int = 0,
+    vocabulary: int,
 ) -> None:
     """Write the documents in `paths` and, for validation, `evaluation_paths` to shards `name`_train_*.bin and
     `name`_val_*.bin in `out`; the same input yields the same bytes. Files are as `Corpus` reads them.
@@ -205,14 +193,13 @@ def prepare_shards(
         raise UsageError(
             f"{out} already has {', '.join(taken[:3])}; nothing was changed. Choose another folder or delete it."
         )
-    coder = BytePairs(encoder, merges, vocabulary)
+    coder = BytePairs(encoder, vocabulary)
     if coder.end_of_text != coder.vocabulary - 1:
         raise DataError(
             f"{encoder}: <|endoftext|> is token {coder.end_of_text} of {coder.vocabulary:,}; shards of GPT-2 tokens"
             " need it as the last one."
         )
-    evaluation = Corpus(evaluation_paths) if evaluation_paths else None
-    corpora = Corpora(Corpus(paths), evaluation, VALIDATION_FRACTION)
+    corpora = Corpora.of_files(paths, evaluation_paths, VALIDATION_FRACTION)
     waiting: dict[Split, list[Tokens]] = {split: [] for split in SPLITS}
     shards = dict.fromkeys(SPLITS, 0)
     count = 0  # training tokens that wait

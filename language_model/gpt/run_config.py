@@ -1,22 +1,20 @@
 """Settings of a GPT run and their contradictions."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Self
 
 import torch
 
-from language_model.gpt.attention_mask import WINDOW_INCREMENT, window_at
 from language_model.gpt.settings import GptConfig, GptDataConfig
 from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup, stack
 from timedrun.methods.training.schedule import StepSchedule
 from timedrun.runner.config import LATER, RunConfig
 
-MODERN_ONLY = (
-    *("positions", "normalisation", "activation", "query_key_norm", "zero_projections", "tied_head"),
-    *("logit_softcap", "vocabulary_multiple", "biases", "value_embeddings", "document_attention", "attention_window"),
-    *("bigram_rows", "mlp_width", "kv_heads", "rms_epsilon", "rotary_base", "rotary_scaling"),
-)
+WINDOW_INCREMENT = 64
+"""Tokens by which a window grows during its warm-up."""
 GPT2_ONLY = ("attention",)
+OF_BOTH = ("implementation", "layers", "hidden", "heads", "context", "vocabulary", "dropout")
+MODERN_ONLY = tuple(field.name for field in fields(GptConfig) if field.name not in (*GPT2_ONLY, *OF_BOTH))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +121,13 @@ class GptRunConfig(RunConfig):
         return " and ".join(name for name, needed in wanted.items() if needed)
 
     def window(self, step: int) -> int:
-        """Return the window of attention in tokens at optimizer step `step` (from 0); 0: none."""
-        return window_at(step, warmup_steps=self.window_warmup_steps, final=self.model.attention_window)
+        """Return the window of attention in tokens at optimizer step `step` (from 0); 0: none. In its warm-up it grows
+        from `WINDOW_INCREMENT`, linearly in multiples of the increment."""
+        final = self.model.attention_window
+        if step >= self.window_warmup_steps or final <= WINDOW_INCREMENT:
+            return final
+        grown = WINDOW_INCREMENT + (final - WINDOW_INCREMENT) * step // self.window_warmup_steps
+        return grown // WINDOW_INCREMENT * WINDOW_INCREMENT
 
     def evaluation_batch(self, ranks: int) -> int:
         """Return the sequences in one evaluation forward pass of each of `ranks` ranks, at most its micro-batch: an

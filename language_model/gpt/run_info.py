@@ -19,6 +19,12 @@ from timedrun.runner.run.run_info import RunInfo
 def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
     """Return the metadata that the log records before the clock starts."""
     schedule, optimizer = config.schedule, config.optimizer
+    # Parameters of a sharded run travel in the type of autocast, and no rank has a replica of another's.
+    sharding = {
+        "sharding": config.sharding,
+        "replica_check": "none: each rank has its own part of every parameter",
+        keys.LOWEST_NUMERICAL_PRECISION_IN_COMM: WORDS[AUTOCAST[config.precision] or torch.float32],
+    }
     return {
         "train_samples": parts.facts.train_samples,
         "eval_samples": parts.facts.eval_samples,
@@ -33,20 +39,9 @@ def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
             "max_sequence_length": config.model.context,
             "implementation": config.model.implementation,
             "data_sha256": parts.facts.digest,
-            **(sharding_info(config) if parts.sharded else {}),
+            **(sharding if parts.sharded else {}),
         },
         "methods": [*(method.name for method in config.methods), *(["compile"] if config.compile else [])],
-    }
-
-
-def sharding_info(config: GptRunConfig) -> dict[str, str]:
-    """Return what the log says of a sharded run: parameters travel in the type of autocast, and no rank has a replica
-    of another's to be compared."""
-    dtype = AUTOCAST[config.precision] or torch.float32
-    return {
-        "sharding": config.sharding,
-        "replica_check": "none: each rank has its own part of every parameter",
-        keys.LOWEST_NUMERICAL_PRECISION_IN_COMM: WORDS[dtype],
     }
 
 

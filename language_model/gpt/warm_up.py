@@ -39,7 +39,7 @@ def evaluation_batches(config: GptRunConfig, ranks: ProcessGroup) -> Iterator[To
 
 def _random_batch(config: GptRunConfig, ranks: ProcessGroup, count: int) -> TokenBatch:
     tokens = torch.randint(config.model.vocabulary, (count, config.model.context + 1)).to(ranks.device)
-    return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), count * ranks.world_size)
+    return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
 
 
 def build_step(config: GptRunConfig) -> tuple[nn.Module, Callable[[int], Tensor], Sequence[nn.Module]]:

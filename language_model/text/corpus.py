@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Self, cast
 
 from judging.ground.errors import DataError
 from judging.ground.file_kind import require_own_kind
@@ -266,6 +266,11 @@ class Corpora:
     """Share of documents held out by a hash of their text if no evaluation documents are given."""
     skipped: dict[Split, list[str]] = field(default_factory=lambda: {"train": [], "evaluation": []})
     """Names of the empty documents in the last pass."""
+
+    @classmethod
+    def of_files(cls, train: Sequence[Path], evaluation: Sequence[Path], held_out: float) -> Self:
+        """Open the documents of files, or folders of them. Without `evaluation`, documents are held out."""
+        return cls(Corpus(train), Corpus(evaluation) if evaluation else None, held_out)
 
     def documents(self) -> Iterator[tuple[Split, Document]]:
         """Yield every non-empty document with its split. Raises DataError if evaluation documents also occur in the

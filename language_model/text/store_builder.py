@@ -41,10 +41,14 @@ def build_store(
     settings: TextSettings,
     *,
     vocabulary: Path | int,
-    workers: int,
+    workers: int = 1,
 ) -> dict[str, Any]:
-    """Build the store of `corpora`. `vocabulary`: its file, or the number of WordPieces to train on the training
-    documents. Raises DataError as `prepare_text` does; TimedrunError if a worker process was killed."""
+    """Build the store of `corpora` in `out` and return a description of it as plain values.
+
+    `vocabulary`: its file, or the number of WordPieces to train on the training documents. The bytes depend neither on
+    `workers` nor on interruptions. Raises DataError, and writes no store, if text or vocabulary cannot be used, or if
+    `out` holds other files; TimedrunError if a worker process was killed.
+    """
     began = time.monotonic()
     with locked(out, [MANIFEST, WORK]):
         if isinstance(vocabulary, Path):

@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from judging.ground.errors import DataError
 from language_model.text.corpus import Corpora, Document
@@ -24,13 +23,6 @@ MIXED_SHORT_SEQUENCES = 0.8
 """Share of documents with a random target length that makes the mean of 128 tokens half of the longest: 0.53, with 16 %
 of full length; 0.50 and 17 % in MLPerf BERT's training set (NVIDIA's packing statistics; the share by simulation)."""
 _RULE = re.compile(r"^([*=\-~^\"])\1{2,}$")
-
-
-def prepare_topics(out: Path, settings: TextSettings, *, tuning: bool = False) -> dict[str, Any]:
-    """Build a store in `out` from Python's help topics, for a small BERT; takes a few seconds on one core. `tuning`: of
-    the training sections alone, as `corpus` divides them."""
-    train, evaluation = corpus(tuning=tuning)
-    return build_store(Corpora(train, evaluation), out, settings, vocabulary=WORDPIECES, workers=1)
 
 
 def prepared(
@@ -53,7 +45,8 @@ def prepared(
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Built under a temporary name and renamed: several processes may find it missing at the same time.
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".topics_") as aside:
-            prepare_topics(Path(aside, "store"), settings, tuning=tuning)
+            train, evaluation = corpus(tuning=tuning)
+            build_store(Corpora(train, evaluation), Path(aside, "store"), settings, vocabulary=WORDPIECES)
             try:
                 Path(aside, "store").rename(folder)
             except OSError:

@@ -14,12 +14,13 @@ from torch import Tensor
 from judging.ground.errors import UsageError
 from language_model.collator import MaskedBatch, collate
 from language_model.configs import BertRunConfig, topics_baseline
+from language_model.encoder import shapes
 from language_model.model import import_transformers
-from language_model.prepare import prepare_text
 from language_model.settings import BertArchitecture, TextDataConfig
+from language_model.text.corpus import Corpora
 from language_model.text.settings import TextSettings
 from language_model.text.store import read_manifest
-from language_model.weights import shapes
+from language_model.text.store_builder import build_store
 from tests.language_model.text_samples import Inputs, masked_sequences, plain_text, write_vocabulary
 from tests.one_rank import recorded_losses, trained
 from timedrun.methods.training.schedule import StepSchedule
@@ -73,13 +74,9 @@ def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "train.txt").write_text(plain_text(60, 1))
     (folder / "evaluation.txt").write_text(plain_text(12, 2))
-    prepare_text(
-        [folder / "train.txt"],
-        [folder / "evaluation.txt"],
-        folder / "store",
-        vocabulary=write_vocabulary(folder / "vocab.txt"),
-        settings=TextSettings(max_length=32, max_predictions=5),
-    )
+    corpora = Corpora.of_files([folder / "train.txt"], [folder / "evaluation.txt"], 0.0)
+    settings, vocabulary = TextSettings(max_length=32, max_predictions=5), write_vocabulary(folder / "vocab.txt")
+    build_store(corpora, folder / "store", settings, vocabulary=vocabulary)
     return folder / "store"
 
 

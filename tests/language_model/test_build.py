@@ -19,7 +19,7 @@ def test_muon_trains_the_matrices_of_layers_and_head_and_adamw_the_rest():
     parts = build(config, ALONE, declared(config), torch.device("meta"))
     names = {id(parameter): name for name, parameter in parts.model.named_parameters()}
     matrices, rest = ({names[id(parameter)] for parameter in group["params"]} for group in parts.optimizer.param_groups)
-    assert all(name.startswith(("layers.", "head.dense.")) and name.endswith(".weight") for name in matrices)
+    assert all(name.startswith(("layer.", "head.transform.dense.")) and name.endswith(".weight") for name in matrices)
     assert len(matrices) == 6 * config.architecture.layers + 1
     assert matrices | rest == set(names.values())
     assert [group["rule"] for group in parts.optimizer.param_groups] == ["muon", "adamw"]

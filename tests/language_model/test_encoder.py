@@ -110,8 +110,8 @@ def test_padding_rows_of_the_vocabulary_are_never_predicted_and_never_learn(tiny
     assert scores.shape[1] == 128
     assert (scores[:, 97:] == float("-inf")).all()
     trained(model, batch)
-    assert model.embeddings.word.weight.shape[0] == 128
-    assert not model.embeddings.word.weight.grad[97:].any()
+    assert model.embeddings.word_embeddings.weight.shape[0] == 128
+    assert not model.embeddings.word_embeddings.weight.grad[97:].any()
 
 
 def test_initial_weights_are_the_baselines_for_all_speed_ups(transformers, tiny):

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from judging.ground.errors import DataError
 from language_model import initial_checkpoint
+from language_model.encoder import shapes
 from language_model.initial_checkpoint import load_initial_checkpoint
 from language_model.model import build_reference, import_transformers
 from language_model.settings import BertArchitecture
-from language_model.weights import ALIASES, initial_weights, shapes
+from language_model.weights import ALIASES, initial_weights
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs timedrun[language]")
 if importlib.util.find_spec("transformers") is None:
@@ -94,7 +95,7 @@ def save(state: State, folder: Path) -> None:
 @pytest.mark.parametrize("form", [in_mlperfs_names, as_it_is, without_duplicates, by_the_decoder, in_names_of_2018])
 def test_every_form_of_a_checkpoint_gives_transformers_weights(tmp_path, original, form):
     save(form(original), tmp_path)
-    weights = load_initial_checkpoint(tmp_path, TINY)
+    weights = load_initial_checkpoint(tmp_path, shapes(TINY))
     assert list(weights) == list(shapes(TINY))
     for name, tensor in weights.items():
         assert tensor.dtype == torch.float32 and tensor.is_contiguous() and torch.equal(tensor, original[name]), name
@@ -108,7 +109,7 @@ def test_the_script_writes_what_tensorflow_reads_and_mlperfs_checkpoint_is_known
     monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
     monkeypatch.setattr(sys, "argv", ["", str(tmp_path / "model.ckpt-28252"), str(tmp_path / "model.safetensors")])
     runpy.run_path(str(SCRIPT))
-    weights = load_initial_checkpoint(tmp_path, TINY)
+    weights = load_initial_checkpoint(tmp_path, shapes(TINY))
     assert all(torch.equal(tensor, original[name]) for name, tensor in weights.items())
     found = initial_checkpoint.describe(tmp_path, weights)
     assert (found["checkpoint"], found["checkpoint_is_mlperfs"]) == ("tensorflow", False)
@@ -130,7 +131,7 @@ def test_where_there_is_no_checkpoint_or_several_it_is_said_what_was_found_and_w
     for name in files:
         (tmp_path / name).touch()
     with pytest.raises(DataError, match=words):
-        load_initial_checkpoint(tmp_path, TINY)
+        load_initial_checkpoint(tmp_path, shapes(TINY))
 
 
 @pytest.mark.parametrize(
@@ -153,12 +154,12 @@ def test_a_file_that_does_not_fit_is_refused_by_its_name_and_the_tensors(
     state = form(original)
     save({**state, name: change(state.get(name))}, tmp_path)
     with pytest.raises(DataError, match=rf"model\.safetensors: .*({message})"):
-        load_initial_checkpoint(tmp_path, TINY)
+        load_initial_checkpoint(tmp_path, shapes(TINY))
 
 
 def test_the_weights_digest_depends_on_names_shapes_and_every_bit_but_not_on_order():
     digest = initial_checkpoint.weights_sha256
-    weights = initial_weights(TINY, 0)
+    weights = initial_weights(shapes(TINY), 0.02, 0)
     assert digest(dict(reversed(weights.items()))) == digest(weights)
     bias = weights.pop("cls.predictions.bias")
     nudged = torch.cat((bias[:-1], torch.nextafter(bias[-1:], torch.tensor(math.inf))))

@@ -11,11 +11,12 @@ import pytest
 
 from judging.ground.errors import DataError, UsageError
 from language_model.configs import BertRunConfig, topics_baseline, wikipedia_small_baseline
-from language_model.prepare import prepare, prepare_text
+from language_model.prepare import prepare
 from language_model.text import store as text_store
 from language_model.text import store_builder
+from language_model.text.corpus import Corpora
 from language_model.text.settings import TextSettings
-from language_model.text.store_builder import WORK
+from language_model.text.store_builder import WORK, build_store
 from language_model.text.vocabulary import read_vocabulary
 from tests.language_model.text_samples import Inputs, plain_text, sentence, write_vocabulary
 
@@ -26,7 +27,9 @@ SETTINGS = TextSettings(max_length=64, max_predictions=10, part_characters=4_000
 
 def build(inputs: Inputs, out: Path, **changes: Any) -> dict[str, Any]:
     train, evaluation, vocabulary = inputs
-    return prepare_text(train, evaluation, out, **{"vocabulary": vocabulary, "settings": SETTINGS, **changes})
+    settings = changes.pop("settings", SETTINGS)
+    corpora = Corpora.of_files(train, evaluation, settings.held_out)
+    return build_store(corpora, out, settings, **{"vocabulary": vocabulary, **changes})
 
 
 def of_data(**changes: Any) -> BertRunConfig:
@@ -157,7 +160,7 @@ def test_held_out_documents_are_whole_and_copies_stay_on_one_side(tmp_path):
     (tmp_path / "text").write_text("\n\n".join([*texts, *(text.upper() for text in texts[:60])]))
     vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     settings = replace(SETTINGS, held_out=0.3)
-    found = prepare_text([tmp_path / "text"], [], tmp_path / "store", vocabulary=vocabulary, settings=settings)
+    found = build(([tmp_path / "text"], [], vocabulary), tmp_path / "store", settings=settings)
     assert found["train_documents"] + found["evaluation_documents"] == 260
     assert 40 <= found["evaluation_documents"] <= 120
     words = read_vocabulary(vocabulary).words
@@ -174,20 +177,15 @@ def test_held_out_documents_are_whole_and_copies_stay_on_one_side(tmp_path):
     assert sum(line in sides[0] for line in lines) > len(lines) / 2
     (tmp_path / "one").write_text("A single document.\n")
     with pytest.raises(DataError, match="no document is left for the"):
-        prepare_text([tmp_path / "one"], [], tmp_path / "none", vocabulary=vocabulary, settings=SETTINGS)
+        build(([tmp_path / "one"], [], vocabulary), tmp_path / "none")
 
 
 def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path):
     random = Random(2)
     (tmp_path / "train").write_text("\n".join(sentence(random) for _ in range(200)))
     (tmp_path / "evaluation").write_text("Zyzzyva " * 400)
-    prepare_text(
-        [tmp_path / "train"],
-        [tmp_path / "evaluation"],
-        tmp_path / "store",
-        vocabulary_size=120,
-        settings=TextSettings(),
-    )
+    corpora = Corpora.of_files([tmp_path / "train"], [tmp_path / "evaluation"], 0.0)
+    build_store(corpora, tmp_path / "store", TextSettings(), vocabulary=120)
     words = read_vocabulary(tmp_path / "store/vocab.txt").words
     assert len(words) == 120
     assert "harbour" in words

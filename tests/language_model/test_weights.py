@@ -6,16 +6,17 @@ import pytest
 import torch
 
 from judging.ground.errors import DataError
-from language_model.encoder import Bert
+from language_model.encoder import Bert, shapes
 from language_model.model import ReferenceBert
 from language_model.settings import SpeedUps
-from language_model.weights import ALIASES, WORD, initial_weights, load_safetensors, shapes
+from language_model.weights import ALIASES, WORD, initial_weights, load_safetensors
 from tests.language_model.transformers_names import weights_of
 
 
 def test_names_and_shapes_are_transformers(transformers, tiny):
     state = ReferenceBert(tiny, "eager").model.state_dict()
     assert {name: tuple(t.shape) for name, t in state.items() if name not in ALIASES} == shapes(tiny)
+    assert list(ReferenceBert(tiny, "eager").shapes) == list(shapes(tiny))
     for alias, name in ALIASES.items():
         assert state[alias].data_ptr() == state[name].data_ptr()
 
@@ -28,13 +29,13 @@ def test_conversion_and_back_is_bit_identical(tiny, lively, speed_ups, rows):
     back = weights_of(model)
     assert list(back) == list(weights)
     assert all(torch.equal(back[name], tensor) for name, tensor in weights.items())
-    word = model.embeddings.word.weight
+    word = model.embeddings.word_embeddings.weight
     assert word.shape[0] == rows and not word[97:].any()
 
 
 def test_initial_weights_have_transformers_distribution(transformers, tiny):
     architecture = replace(tiny, hidden=128, vocabulary=2000, initializer_range=0.05)
-    own = initial_weights(architecture, 0)
+    own = initial_weights(shapes(architecture), 0.05, 0)
     torch.manual_seed(0)
     theirs = weights_of(ReferenceBert(architecture, "eager"))
     assert own.keys() == theirs.keys()

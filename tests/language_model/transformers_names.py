@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from language_model.encoder import Bert
+from language_model.encoder import Bert, shapes
 from language_model.model import ReferenceBert
 from language_model.settings import BertArchitecture
-from language_model.weights import ALIASES, PROJECTIONS, Weights, shapes, theirs
+from language_model.weights import ALIASES, PROJECTIONS, WORD, Weights, theirs
 
 
 def from_own(state: Mapping[str, Tensor], architecture: BertArchitecture) -> Weights:
@@ -18,7 +18,7 @@ def from_own(state: Mapping[str, Tensor], architecture: BertArchitecture) -> Wei
             for part, piece in zip(PROJECTIONS, tensor.chunk(3), strict=True):
                 weights[theirs(name.replace(".qkv.", f".{part}."))] = piece
         else:
-            weights[theirs(name)] = tensor[: architecture.vocabulary] if name == "embeddings.word.weight" else tensor
+            weights[theirs(name)] = tensor[: architecture.vocabulary] if theirs(name) == WORD else tensor
     return {name: weights[name] for name in shapes(architecture)}
 
 

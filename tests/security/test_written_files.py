@@ -84,11 +84,11 @@ def test_a_draft_that_another_writer_puts_there_meanwhile_is_not_taken_over(tmp_
 def test_a_cached_store_of_another_user_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def prepare(out, settings, *, tuning):
+    def build(corpora, out, settings, *, vocabulary):
         out.mkdir()
         (out / "manifest.json").write_text("{}")
 
-    monkeypatch.setattr(topics_store, "prepare_topics", prepare)
+    monkeypatch.setattr(topics_store, "build_store", build)
     folder = topics_store.prepared(64)
     assert stat.S_IMODE((tmp_path / "cache" / "timedrun").stat().st_mode) == 0o700
     assert topics_store.prepared(64) == folder

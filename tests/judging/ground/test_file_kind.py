@@ -34,7 +34,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "text": lambda path: list(read_text(path)),
     "documents": lambda path: list(Corpus([path])),
     "vocabulary": read_vocabulary,
-    "byte pairs": lambda path: BytePairs(path, path),
+    "byte pairs": BytePairs,
     "image": lambda path: decode(path.read_bytes(), path.name),
     "CIFAR-10": lambda path: cifar10.require(path.parent),
     "store": lambda path: check_size(path.parent, path.name, StoredFile(bytes=9, sha256="")),

@@ -26,11 +26,12 @@ def whole(tokens: TokenSequence) -> Tokens:
     return tokens[np.arange(len(tokens))]
 
 
-def decoded(files: tuple[Path, Path], tokens: Iterable[int]) -> str:
-    """Decode byte pairs by tokenizers, independent of the product, with encoder and merges from `files`."""
+def decoded(encoder: Path, tokens: Iterable[int]) -> str:
+    """Decode byte pairs by tokenizers, independent of the product, with `encoder` and the merges beside it."""
     from tokenizers import ByteLevelBPETokenizer
 
-    tokenizer = ByteLevelBPETokenizer(*map(str, files))
+    merges = encoder.with_name("vocab.bpe" if encoder.name == "encoder.json" else "merges.txt")
+    tokenizer = ByteLevelBPETokenizer(str(encoder), str(merges))
     text: str = tokenizer.decode([int(token) for token in tokens], skip_special_tokens=False)
     return text
 
@@ -54,37 +55,36 @@ def store(text: str, tmp_path_factory: pytest.TempPathFactory) -> PreparedStore:
     return PreparedStore(folder / "tokens")
 
 
-def train_byte_pairs(text: str, folder: Path, size: int, special: Sequence[str] = ()) -> tuple[Path, Path]:
-    """Train a small byte-pair encoding and return its encoder and merges."""
+def train_byte_pairs(text: str, folder: Path, size: int, special: Sequence[str] = ()) -> Path:
+    """Train a small byte-pair encoding and return its encoder, beside which its merges are."""
     tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
     tokenizer = tokenizers.ByteLevelBPETokenizer()
     tokenizer.train_from_iterator([text], vocab_size=size, special_tokens=list(special), show_progress=False)
     tokenizer.save_model(str(folder))
-    return folder / "vocab.json", folder / "merges.txt"
+    return folder / "vocab.json"
 
 
 @pytest.fixture(scope="session")
-def byte_pairs(text: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Encoder and merges whose token 0 is <|endoftext|>."""
+def byte_pairs(text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder whose token 0 is <|endoftext|>."""
     return train_byte_pairs(text, tmp_path_factory.mktemp("byte_pairs"), 400, ["<|endoftext|>"])
 
 
 @pytest.fixture(scope="session")
-def byte_pairs_like_gpt2(text: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Encoder and merges numbered as GPT-2's: 256 bytes, the merges in their order, and <|endoftext|> as the last."""
-    encoder, merges = train_byte_pairs(text, tmp_path_factory.mktemp("byte_pairs_like_gpt2"), 330)
+def byte_pairs_like_gpt2(text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder numbered as GPT-2's: 256 bytes, the merges in their order, and <|endoftext|> as the last."""
+    encoder = train_byte_pairs(text, tmp_path_factory.mktemp("byte_pairs_like_gpt2"), 330)
     ranks = json.loads(encoder.read_text())
     encoder.write_text(json.dumps({**ranks, "<|endoftext|>": len(ranks)}))
-    return encoder, merges
+    return encoder
 
 
 @pytest.fixture(scope="session")
-def gpt2_files() -> tuple[Path, Path]:
-    """GPT-2's own encoder.json and vocab.bpe; skips the test unless the environment names their folder."""
+def gpt2_encoder() -> Path:
+    """GPT-2's own encoder.json, with vocab.bpe beside it; skips the test unless the environment names their folder."""
     if "TIMEDRUN_TEST_GPT2_BPE" not in os.environ:
         pytest.skip("TIMEDRUN_TEST_GPT2_BPE does not name a folder with GPT-2's encoder.json and vocab.bpe")
-    folder = Path(os.environ["TIMEDRUN_TEST_GPT2_BPE"])
-    return folder / "encoder.json", folder / "vocab.bpe"
+    return Path(os.environ["TIMEDRUN_TEST_GPT2_BPE"], "encoder.json")
 
 
 @pytest.fixture

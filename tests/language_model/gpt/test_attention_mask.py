@@ -1,10 +1,10 @@
-"""Masks of documents and windows on the dense path and as torch's block masks; the warm-up of a window."""
+"""Masks of documents and windows on the dense path and as torch's block masks."""
 
 import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from language_model.gpt.attention_mask import allowed_pairs, attend, attention_mask, window_at
+from language_model.gpt.attention_mask import allowed_pairs, attend, attention_mask
 
 TOKENS = torch.tensor([[5, 9, 1, 2, 9, 9, 3], [9, 4, 4, 4, 4, 4, 9]])
 """Two rows in which 9 begins a document."""
@@ -21,13 +21,3 @@ def test_torchs_block_mask_which_a_gpu_takes_allows_the_pairs_of_the_dense_one(w
     block = create_block_mask(pairs, 2, None, 7, 7, device="cpu")
     inputs = torch.randn(3, 2, 3, 7, 4, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(flex_attention(*inputs, block_mask=block), attend(*inputs, mask, dropout=0.0))
-
-
-def test_the_window_grows_in_multiples_to_its_final_size():
-    grown = [window_at(step, warmup_steps=100, final=250) for step in range(120)]
-    assert grown[0] == 64 and grown[100:] == [250] * 20
-    assert set(grown) == {64, 128, 192, 250}
-    assert grown == sorted(grown)
-    assert [grown.index(size) for size in (128, 192)] == [35, 69]  # 64 + 186 * step / 100 passes them there
-    assert window_at(0, warmup_steps=0, final=250) == 250
-    assert window_at(0, warmup_steps=100, final=30) == 30

@@ -4,26 +4,28 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
 from judging.ground.errors import UsageError
-from language_model.gpt.build import build_gpt_optimizer
-from language_model.gpt.configs import shakespeare_baseline, shakespeare_modern
+from language_model.gpt.build import Parts, build
+from language_model.gpt.configs import GptRunConfig, shakespeare_baseline, shakespeare_modern
+from language_model.gpt.datasets import declared
 from language_model.gpt.model import Decoder
-from language_model.gpt.settings import GptConfig
+from tests.one_rank import ALONE, CPU
 
 MUON = replace(shakespeare_modern().optimizer, weight_decay=0.01)
 
 
-def decoder() -> Decoder:
-    torch.manual_seed(0)
-    return Decoder(GptConfig(implementation="modern", layers=1, hidden=8, heads=2, context=6, vocabulary=11, dropout=0))
+def built(config: GptRunConfig) -> Parts:
+    model = replace(config.model, layers=1, hidden=8, heads=2, context=6, vocabulary=11)
+    return build(replace(config, model=model), ALONE, declared(config), CPU)
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_hidden_matrices_take_muons_step_and_the_rest_adamws_with_the_configs_numbers(nesterov):
-    model, settings = decoder(), replace(MUON, nesterov=nesterov)
-    hidden, rest = build_gpt_optimizer(settings, model, adam_beta1=0.8, adam_every=2, bf16=True).param_groups
+    settings = {"optimizer": replace(MUON, nesterov=nesterov), "adam_beta1": 0.8, "adam_every": 2, "precision": "bf16"}
+    parts = built(replace(shakespeare_modern(), **settings))
+    (hidden, rest), model = parts.optimizer.param_groups, parts.model
+    assert isinstance(model, Decoder)
     assert [id(p) for p in hidden["params"]] == [id(p) for p in model.hidden_matrices()] and len(hidden["params"]) == 6
     assert {id(p) for p in rest["params"]} == {id(p) for p in model.parameters()} - {id(p) for p in hidden["params"]}
     of_muon = {"rule": "muon", "lr": MUON.peak_lr, "momentum": MUON.momentum, "nesterov": nesterov, "bf16": True}
@@ -32,13 +34,11 @@ def test_hidden_matrices_take_muons_step_and_the_rest_adamws_with_the_configs_nu
     assert rest.items() >= (of_adamw | {"weight_decay": 0.0}).items()
 
 
-def test_other_kinds_are_timedruns_own_over_all_parameters():
-    optimizer = build_gpt_optimizer(shakespeare_baseline().optimizer, model := decoder(), adam_beta1=0.1)
-    assert type(optimizer) is torch.optim.AdamW
-    assert optimizer.param_groups[0]["betas"] == (0.9, 0.99)
-    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
-
-
-def test_muon_for_a_model_without_known_hidden_matrices_is_refused():
+def test_other_kinds_are_timedruns_own_over_all_parameters_and_muon_needs_known_matrices():
+    gpt2 = shakespeare_baseline()
+    parts = built(gpt2)
+    assert type(parts.optimizer) is torch.optim.AdamW
+    assert parts.optimizer.param_groups[0]["betas"] == (0.9, 0.99)
+    assert sum(len(group["params"]) for group in parts.optimizer.param_groups) == len(list(parts.model.parameters()))
     with pytest.raises(UsageError, match=r"--model\.implementation modern"):
-        build_gpt_optimizer(MUON, nn.Linear(2, 2), adam_beta1=0.9)
+        built(replace(gpt2, optimizer=MUON))

@@ -87,6 +87,22 @@ def test_contradicting_settings_and_settings_without_effect_are_reported():
         assert any(words in problem for problem in config.problems()), words
 
 
+def test_the_window_grows_in_multiples_to_its_final_size():
+    config = configs.shakespeare_modern()
+
+    def windows(warmup_steps: int, final: int) -> list[int]:
+        model = replace(config.model, context=256, attention_window=final)
+        grown = replace(config, model=model, window_warmup_steps=warmup_steps)
+        return [grown.window(step) for step in range(120)]
+
+    grown = windows(100, 250)
+    assert grown[0] == 64 and grown[100:] == [250] * 20
+    assert set(grown) == {64, 128, 192, 250}
+    assert grown == sorted(grown)
+    assert [grown.index(size) for size in (128, 192)] == [35, 69]  # 64 + 186 * step / 100 passes them there
+    assert windows(0, 250)[0] == 250 and windows(100, 30)[0] == 30
+
+
 def test_a_recorded_config_from_before_gpt_was_a_benchmark_of_its_own_is_loaded():
     path = Path(__file__).parent / "old_config.json"  # of results/gpt_shakespeare, which an image does not hold
     old = read_config(find("gpt"), path)

@@ -57,14 +57,9 @@ def rope_of(config: GptConfig) -> dict[str, Any]:
     """Return transformers' settings of the rotary positions; llama3 as Llama 3.1's published config.json has it."""
     if config.rotary_scaling == "none":
         return {"rope_type": "default", "rope_theta": config.rotary_base}
-    return {
-        "rope_type": "llama3",
-        "rope_theta": config.rotary_base,
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    }
+    factors = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    original = {"original_max_position_embeddings": 8192}
+    return {"rope_type": "llama3", "rope_theta": config.rotary_base, **factors, **original}
 
 
 def llama(config: GptConfig, weights: Mapping[str, Tensor]) -> nn.Module:

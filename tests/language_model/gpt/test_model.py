@@ -110,19 +110,15 @@ def test_no_switch_lets_a_token_see_a_later_one(switch):
         assert not torch.equal(before[:, place - 1], after[:, place - 1])
 
 
-def test_a_table_of_bigrams_begins_without_an_effect():
+def test_a_table_of_bigrams_begins_without_an_effect_and_value_embeddings_with_half_of_each():
     plain, fresh = (build_model(replace(BASELINE, bigram_rows=rows), 0) for rows in (0, 17))
     assert isinstance(fresh, Decoder) and fresh.bigrams is not None and not fresh.bigrams.weight.any()
     with torch.no_grad():
         for name, parameter in plain.named_parameters():
             fresh.get_parameter(name).copy_(parameter)
     assert torch.equal(plain(drawn()[:, :12]), fresh(drawn()[:, :12]))
-
-
-def test_value_embeddings_begin_with_half_of_each():
-    fresh = build_model(replace(BASELINE, value_embeddings=2), 0)
-    assert isinstance(fresh, Decoder) and fresh.value_mixture is not None
-    assert fresh.value_mixture.tolist() == [0.5] * 8
+    mixture = build_model(replace(BASELINE, value_embeddings=2), 0).get_parameter("value_mixture")
+    assert mixture.tolist() == [0.5] * 8
 
 
 def test_gpt2_125m_has_124439808_parameters():

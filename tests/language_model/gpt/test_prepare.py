@@ -62,9 +62,8 @@ def texts(tmp_path: Path) -> tuple[Path, Path]:
 def test_documents_become_shards_with_the_token_before_each(texts, byte_pairs_like_gpt2, tmp_path, monkeypatch):
     monkeypatch.setattr(preparation, "SHARD_TOKENS", 250)
     monkeypatch.setattr(preparation, "DOCUMENTS", 7)
-    encoder, merges = byte_pairs_like_gpt2
     folder = tmp_path / "out"
-    options = {"vocabulary": encoder, "evaluation_text": texts[1:]}
+    options = {"vocabulary": byte_pairs_like_gpt2, "evaluation_text": texts[1:]}
     found = prepare(shards(), folder, decode=False, workers=1, text=texts[:1], **options)
     store = ShardStore(folder)
     names = [path.name for path in store.files]
@@ -82,17 +81,16 @@ def test_documents_become_shards_with_the_token_before_each(texts, byte_pairs_li
 
 
 def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(texts, byte_pairs_like_gpt2, tmp_path, text):
-    encoder, merges = byte_pairs_like_gpt2
-    prepare(shards(280), tmp_path / "out", decode=False, workers=1, text=texts, vocabulary=encoder)
+    prepare(shards(280), tmp_path / "out", decode=False, workers=1, text=texts, vocabulary=byte_pairs_like_gpt2)
     store = ShardStore(tmp_path / "out")
     store.verify()
     assert (store.vocabulary, store.end_of_text) == (280, 279)
     assert min(store.counts.values()) > 0  # a part is held out
-    coder = BytePairs(encoder, merges, 280)
+    coder = BytePairs(byte_pairs_like_gpt2, 280)
     tokens = coder.encode(text)
     assert tokens.max() == 278  # the last of 23 merges
     assert decoded(byte_pairs_like_gpt2, tokens) == text  # by the whole encoding
-    assert len(tokens) > len(BytePairs(encoder, merges).encode(text))
+    assert len(tokens) > len(BytePairs(byte_pairs_like_gpt2).encode(text))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +112,7 @@ def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(texts, b
 def test_unusable_options_are_refused_and_nothing_is_written(byte_pairs, tmp_path, config, options, error, words):
     given = {"folder": tmp_path / "out", "decode": False, "workers": 1, **options}
     if given.pop("encoded", False):
-        given["vocabulary"] = byte_pairs[0]
+        given["vocabulary"] = byte_pairs
     with pytest.raises(error, match=words):
         prepare(config, **given)
     assert not (tmp_path / "out").exists()

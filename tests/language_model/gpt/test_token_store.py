@@ -180,8 +180,8 @@ def test_texts_follow_one_another_and_the_last_of_their_characters_are_for_valid
     files = {"one": "the cat's dog\n", "another": "sat on the mat."}
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    options, end = (dict(zip(("encoder", "merges"), byte_pairs, strict=True)), "<|endoftext|>") if coded else ({}, "")
-    manifest = prepare_tokens([tmp_path / name for name in files], tmp_path / "out", **options)
+    encoder, end = (byte_pairs, "<|endoftext|>") if coded else (None, "")
+    manifest = prepare_tokens([tmp_path / name for name in files], tmp_path / "out", encoder=encoder)
     assert [source.name for source in manifest.sources] == ["one", "another"]
     assert manifest.alphabet == ("" if coded else "".join(sorted({*files["one"], *files["another"]})))
     store = PreparedStore(tmp_path / "out")
@@ -189,9 +189,6 @@ def test_texts_follow_one_another_and_the_last_of_their_characters_are_for_valid
     tokens = [whole(store.tokens(split)) for split in SPLITS]
     texts = [decoded(byte_pairs, part) if coded else "".join(manifest.alphabet[t] for t in part) for part in tokens]
     assert texts == [f"the cat's dog\n{end}sat on th", f"e mat.{end}"]
-    for name, path in options.items():
-        with pytest.raises(UsageError, match=r"encoder\.json \(--vocabulary\) and vocab\.bpe"):
-            prepare_tokens([tmp_path / "one"], tmp_path / "other", **{name: path})
 
 
 def change_manifest(folder: Path, **values: object) -> None:

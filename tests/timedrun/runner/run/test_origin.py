@@ -11,9 +11,10 @@ from torch import nn
 
 from image_classification.configs import imagenet_baseline, synthetic_smoke
 from judging.ground.errors import UsageError
-from language_model.gpt.build import build_gpt_optimizer
+from language_model.gpt.build import build
 from language_model.gpt.configs import shakespeare_modern
-from language_model.gpt.model import build_model
+from language_model.gpt.datasets import declared
+from tests.one_rank import ALONE, CPU
 from timedrun.methods import GradientClipping
 from timedrun.methods.training.optim import build_optimizer
 from timedrun.runner.benchmark import find
@@ -99,9 +100,8 @@ def test_an_optimizer_logs_its_own_hyperparameters_and_no_others(kind, fused, ow
 
 
 def test_a_gpt_by_muon_logs_adamw_of_the_other_parameters():
-    config = shakespeare_modern()
-    optimizer = build_gpt_optimizer(config.optimizer, build_model(config.model, seed=1), adam_beta1=0.6)
-    found = optimizer_info(config.optimizer, optimizer)
+    config = replace(shakespeare_modern(), adam_beta1=0.6)
+    found = optimizer_info(config.optimizer, build(config, ALONE, declared(config), CPU).optimizer)
     assert found["opt_other_name"] == "adamw" and found[constants.OPT_ADAMW_BETA_1] == 0.6
     assert found["opt_muon_momentum"] == config.optimizer.momentum and "sgd_opt_momentum" not in found
 
