@@ -28,10 +28,9 @@ from judging.pages.table import Table
 from judging.scoring.clocks import Clocks, clocks, start_up
 from judging.scoring.interval import Interval, as_values
 from judging.scoring.power import energy_text, shared_energy
-from mlevents.record import read
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.run_status import reached
-from mlevents.summary import RunSummary, summarize
+from mlevents.summary import RunSummary
 from mlevents.terminal_escape import printable
 from timedrun.racing.command_side import side_in
 from timedrun.racing.decision import KeepIf, as_json, control_words, time_words
@@ -60,10 +59,7 @@ class Report:
     def __init__(self, race: Race, folder: Path) -> None:
         self.race = race
         self.folder = folder
-        self.sets: Sets = {
-            side: [summarize(read(paths_of(folder, turn).log)) for turn in race.of_side(side, "finished")]
-            for side in race.sides
-        }
+        self.sets: Sets = {side: race.finished(folder, side) for side in race.sides}
         self.ratios: dict[Comparison, Ratio] = {}
         self.control: Ratio | None = None
         self.problems: list[str] = []

@@ -10,7 +10,7 @@ import pytest
 from mlevents.record import result_files
 from tests.timedrun.racing.conftest import run_turns
 from timedrun.racing import race_file
-from timedrun.racing.plan import schedule
+from timedrun.racing.plan import Rounds, schedule
 from timedrun.racing.race_file import Race, Turn
 from timedrun.racing.turns import plan_again, settle
 
@@ -27,10 +27,12 @@ class Killed(BaseException):
 
 
 def test_every_side_runs_once_a_round_and_none_is_always_first():
-    turns = schedule(["a", "b", "c"], 3, 7)
+    turns = schedule(["a", "b", "c"], Rounds(runs=3, first_seed=7))
     assert "".join(turn.side for turn in turns) == "abccbaabc"
     assert [turn.seed for turn in turns] == [7, 7, 7, 8, 8, 8, 9, 9, 9]
-    apart = {(turn.side, turn.number): turn.seed for turn in schedule(["a", "a_2"], 2, 1, unpaired_seeds=True)}
+    apart = {
+        (turn.side, turn.number): turn.seed for turn in schedule(["a", "a_2"], Rounds(runs=2, unpaired_seeds=True))
+    }
     assert apart == {("a", 0): 1, ("a", 1): 2, ("a_2", 0): 3, ("a_2", 1): 4}
 
 
