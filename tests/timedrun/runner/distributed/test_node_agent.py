@@ -155,15 +155,6 @@ def test_the_ports_of_one_node_are_out_of_reach_of_other_machines():
     assert (end, set(seen)) == (End((0, 0)), {"127.0.0.1"})
 
 
-def test_sighup_that_nohup_ignores_stops_no_rank():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        end, _ = launch_ranks("interrupt(signal.SIGHUP); time.sleep(0.5); leave(0)")
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert end == End((0, 0))
-
-
 def test_a_restart_has_its_own_job_and_status_as_often_as_asked():
     ends: list[End] = []
 
