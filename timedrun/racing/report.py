@@ -145,8 +145,7 @@ class Report:
         for comparison in self.race.comparisons:
             slow, fast = pairs_of(self.sets[comparison.slow], self.sets[comparison.fast])
             sides = (comparison.slow, comparison.fast)
-            names = dict(zip(("slow", "fast"), map(self.race.sides.__getitem__, sides), strict=True))
-            name = f"{names['slow']} against {names['fast']}"
+            name = " against ".join(self.race.sides[side] for side in sides)
             if empty := [side for side in sides if not self.sets[side]]:
                 ends = [turn for turn in self.race.turns if turn.side == empty[0] and turn.why]
                 why = next((f": run {turn.number} {turn.status}, {turn.why}" for turn in ends), "")
@@ -155,13 +154,12 @@ class Report:
             attempts = [self._attempts(side) for side in sides]
             pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence, attempts=attempts)
             if ratio := self.guarded(name, pairs):
-                self.ratios[comparison] = self.resolved(replace(ratio, **names))  # type: ignore[arg-type]
+                self.ratios[comparison] = self.resolved(ratio, *sides)
         if self.race.control:
             first = next(iter(self.race.sides))
             again, runs = pairs_of(self.sets[self.race.control], self.sets[first])
             if len(runs) > 1 and (ratio := self.guarded("control", partial(compare_sets, again, runs, paired=True))):
-                names = {"slow": self.race.sides[first], "fast": self.race.sides[self.race.control]}
-                self.control = self.resolved(replace(ratio, **names))  # type: ignore[arg-type]
+                self.control = self.resolved(ratio, first, self.race.control)
 
     @property
     def confidence(self) -> float:
@@ -387,8 +385,10 @@ class Report:
             *[", ".join(self.per_sample(comparison)) if comparison else "-"] * bool(self.predicted),
         ]
 
-    def resolved(self, ratio: Ratio) -> Ratio:
-        """Return a ratio with the resolution of the clock of commands in its interval, if their runs are short."""
+    def resolved(self, ratio: Ratio, slow: str, fast: str) -> Ratio:
+        """Return a ratio with the labels of its sides and, if runs of commands are short, the resolution of their clock
+        in its interval."""
+        ratio = replace(ratio, slow=self.race.sides[slow], fast=self.race.sides[fast])
         shortest = 60 * min(ratio.minutes_slow or math.inf, ratio.minutes_fast or math.inf)
         if self.race.benchmark != COMMANDS or shortest >= SHORT or ratio.low is None or ratio.high is None:
             return ratio
