@@ -239,9 +239,7 @@ def elements(page: str) -> list[tuple[str, dict[str, str | None]]]:
     return seen
 
 
-@pytest.fixture
-def page(tmp_path: Path, race: Race) -> str:
-    """The page of a race of two sides, one of them with a hostile label."""
+def test_the_page_has_table_figures_settings_and_every_log_and_runs_nothing_out_of_one(race, tmp_path, capsys, refused):
     race.sides["b"] = HOSTILE
     for turn in race.turns:
         config = tmp_path / turn.side / f"run_{turn.number}" / "config.json"
@@ -249,33 +247,23 @@ def page(tmp_path: Path, race: Race) -> str:
         config.write_text(json.dumps({"name": turn.side, "optimizer": {"peak_lr": 0.1 if turn.side == "a" else 0.2}}))
     race.save(tmp_path)
     assert main(["report", str(tmp_path), "--json"]) == 1  # the checks fail, since these logs lack most events
-    return (tmp_path / "report.html").read_text()
-
-
-def test_the_page_has_table_figures_settings_and_every_log(page):
+    page = (tmp_path / "report.html").read_text()
     assert "faster" in page and "Result not verified by MLCommons Association." in page
     assert '<td>optimizer.peak_lr</td><td class="number">0.1</td><td class="number">0.2</td>' in page
     for number in range(3):
         assert f"<td>a/result_{number}.txt</td>" in page and f"<td>b/result_{number}.txt</td>" in page
     images = [attributes for tag, attributes in elements(page) if tag == "img"]
     assert [image["alt"] for image in images] == ["Quality over time"]
-
-
-def test_the_page_loads_nothing_and_runs_nothing_out_of_a_log(page):
     assert not {"script", "link", "iframe"} & {tag for tag, _ in elements(page)}
     sources = [attributes.get("src") or attributes.get("href") or "" for _, attributes in elements(page)]
     assert all(source.startswith("data:") for source in sources if source)
     assert "&lt;script&gt;" in page
-
-
-def test_a_summary_in_markdown_shows_a_label_as_it_is_and_is_refused_beside_a_figure(page, tmp_path, capsys, refused):
+    capsys.readouterr()
     assert main(["report", str(tmp_path), "--markdown"]) == 1
     assert "\\<script>" in (said := capsys.readouterr().out) and said.count("<") == said.count("\\<")
     assert "nothing was written" in refused("report", tmp_path, "--markdown", "--figure", tmp_path / "figure.png")
-
-
-def test_a_folder_without_logs_is_refused(tmp_path, refused):
-    assert "nothing was written" in refused("report", tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert "nothing was written" in refused("report", tmp_path / "empty")
 
 
 def test_the_tuning_of_each_side_is_stated_and_what_makes_it_unequal(race, tmp_path):
