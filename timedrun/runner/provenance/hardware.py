@@ -137,6 +137,12 @@ def gpus() -> list[str]:
         return []
 
 
+def system_name(config: str, count: int, gpu: str) -> str:
+    """Return the default name of a system: the number and kind of its devices, `gpu` or processors, and a config."""
+    kind = gpu.replace("NVIDIA", "").strip().replace(" ", "_") or "CPU"
+    return f"{count}x{kind}-{config}"
+
+
 def accelerator(per_node: int) -> dict[str, str]:
     """Return the `accelerator*` keys of `per_node` CUDA devices like the first one, one per rank."""
     import torch  # the machine of a command's run is described without it
