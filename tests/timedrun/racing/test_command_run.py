@@ -1,8 +1,6 @@
 """A command's run: its clock is the harness's, its log passes the checks, and it ends cleanly however it ends."""
 
 import contextlib
-import json
-import os
 import signal
 import sys
 import threading
@@ -229,14 +227,6 @@ def test_how_late_the_lines_of_the_clock_were_read_is_logged(tmp_path, monkeypat
     assert "the clock's start or stop was read 250 ms late" in late
 
 
-def test_a_signal_is_passed_on_and_the_run_is_interrupted(tmp_path):
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    code, interrupted = run(tmp_path / "set", "echo loss:2; sleep 60")
-    timer.join()
-    assert interrupted and code == -signal.SIGINT and reason(tmp_path / "set") == "interrupted by SIGINT"
-
-
 def test_a_directory_that_is_missing_is_named(tmp_path):
     with pytest.raises(TimedrunError, match="No such file.*nowhere"):
         run(tmp_path / "set", "echo", directory="nowhere")
@@ -278,8 +268,3 @@ def test_several_pythons_are_all_described_and_none_is_taken_for_that_of_the_com
     run(tmp_path / "set", f"cd {project}; {sys.executable} train.py; .venv/bin/python -c '{longer}'", target=0.1)
     text = (tmp_path / "set" / "run_0" / "environment.txt").read_text()
     assert text.count("installed distributions:\n  ") == 2 and "\n  own==1.0\n" in text and "\n  pytest==" in text
-
-
-def test_a_config_has_what_is_read_of_the_output(tmp_path):
-    run(tmp_path / "set", "echo loss:0.5")
-    assert json.loads((tmp_path / "set/run_0/config.json").read_text())["quality"] == "loss:([0-9.]+)"
