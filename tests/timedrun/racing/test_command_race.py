@@ -373,28 +373,3 @@ def test_what_is_no_race_run_or_sweep_is_refused_before_the_first_run(words, sai
     assert main(words if words[:1] == ["race"] else ["race", "command", *words]) == 2
     assert said in capsys.readouterr().err
     assert not Path("runs").exists()
-
-
-@pytest.mark.parametrize("budgets", ["1,1", "0", "x"])
-def test_budgets_are_different_numbers_above_zero(budgets):
-    with pytest.raises(SystemExit, match="2"):
-        main(["race", "command", "a {budget}", *READ, "--budgets", budgets])
-
-
-@pytest.mark.parametrize(
-    ("words", "instead"),
-    [
-        (["run", "command", "a"], "timedrun race command COMMAND"),
-        (["sweep", "command", "a"], "race ... --ratios 0.5 1"),
-        (["race", "command", "a", "--metric", "loss"], "give metric in a file of TOML"),
-        (["race", "--report", "race"], "--resume FOLDER"),
-        (["race", "image_classification", "baseline", "--base", "methods"], "BASE CONFIG --ablate"),
-        (["run", "image_classification", "baseline", "--nodes", "2"], "torchrun's variable PET_NNODES"),
-        (["referee", "x", "--train", "a", "--validation", "b", "--rows", "9"], "rows in a file of TOML, as --limits"),
-        (["compare", "a", "b", "--unpaired"], "--no-paired"),
-    ],
-)
-def test_a_renamed_verb_or_option_is_refused_with_the_new_name(words, instead, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(words)
-    assert instead in capsys.readouterr().err

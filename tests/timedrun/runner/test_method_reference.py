@@ -357,8 +357,3 @@ def test_show_lists_methods_and_prints_the_card_of_one_or_the_nearest_name(told,
     assert "has no option --bogus" in refused("show", "method", "ema", "--bogus", 3)
     assert "Did you mean blurpool?" in refused("show", "method", "blurpol")
     assert printed("show", "method") == printed("show", "methods")
-
-
-@pytest.mark.parametrize("word", ["methods", "command"])
-def test_a_word_of_the_command_line_names_no_benchmark(word, tmp_path, refused):
-    assert f"'{word}' is a word of `timedrun " in refused("new", "benchmark", word, "--out", tmp_path)
