@@ -55,7 +55,8 @@ def compare_curves(arguments: argparse.Namespace) -> ExitCode:
     if arguments.out:
         from judging.pages.plot_tradeoff import plot_tradeoff
 
-        plot_tradeoff(comparisons, Path(arguments.out))
+        runs = [run for curve in curves for of_budget in curve.budgets.values() for run in of_budget.values()]
+        plot_tradeoff(comparisons, Path(arguments.out), runs)
         told["figure"] = arguments.out
         lines.append(f"figure: {arguments.out}")
     stdio.report("\n".join(lines), told, as_json=arguments.json)

@@ -49,6 +49,14 @@ def system_price(text: str) -> tuple[str, float, bool]:
     return pattern or "*", price(usd.removesuffix("/accelerator")), usd.endswith("/accelerator")
 
 
+def label_of(text: str) -> tuple[str, str]:
+    """Parse NAME=TEXT, where the name may have equals signs."""
+    name, _, label = text.rpartition("=")
+    if not name or not label.strip():
+        raise ArgumentTypeError(f"{text} is not NAME=TEXT")
+    return name, label.strip()
+
+
 def budgets_of(text: str) -> list[str]:
     """Parse budgets, as typed, in the order of their numbers."""
     budgets = sorted(text.split(","), key=above_zero)
@@ -425,6 +433,9 @@ def add_report(parser: ArgumentParser) -> None:
     add("paths", nargs="+", type=resolved, metavar="PATH", help="folder of a race, result sets or a round; or logs")
     add("--out", metavar="FILE", help="an .html file (default: <PATH>/report.html)")
     add("--markdown", action="store_true", help="print a summary for a pull request, or write it to --out FILE.md")
+    add("--paper", action="store_true", help="print a paragraph and a table in LaTeX, or write them to --out FILE.tex")
+    label = "call a set or a side so in the report or figure (repeat the option)"
+    add("--label", type=label_of, action="append", default=[], metavar="NAME=TEXT", help=label)
     add("--figure", metavar="FILE", help="plot values over time instead: a .png, .svg or .pdf file")
     what = ("quality", "loss", "throughput")
     add("--what", choices=what, default=what[0], help="values of --figure (default: quality)")

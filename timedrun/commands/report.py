@@ -12,7 +12,8 @@ from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, write_output
 from judging.pages import export
 from judging.pages import plot as plots
-from judging.pages.report_page import as_markdown, as_page, drawn
+from judging.pages.report_page import as_page, drawn
+from judging.pages.report_text import as_latex, as_markdown
 from timedrun.commands.report_findings import of_race, of_sets
 from timedrun.racing import race_file
 
@@ -23,12 +24,16 @@ KINDS = ("figure", "csv", "tensorboard")
 def report(arguments: argparse.Namespace) -> ExitCode:
     """Write the page, the figure or the values; exit code 1 if a check of the page fails."""
     chosen = [kind for kind in KINDS if getattr(arguments, kind)]
-    if len([*chosen, *[arguments.out] * bool(arguments.out)]) > 1 or (chosen and arguments.markdown):
-        raise UsageError("give one of --out, --figure, --csv and --tensorboard; nothing was written.")
+    text = "--markdown" if arguments.markdown else "--paper" if arguments.paper else ""
+    if len([*chosen, *filter(None, (text or arguments.out, arguments.paper and arguments.markdown))]) > 1:
+        raise UsageError(
+            "give one of --out, --markdown, --paper, --figure, --csv and --tensorboard; nothing was written."
+        )
+    labels = dict(arguments.label)
     if arguments.what != "quality" and not arguments.figure:
         raise UsageError("--what chooses the values of --figure; add it, or leave both out.")
     if arguments.figure:
-        plots.plot_quality(plots.labelled_sets(arguments.paths), Path(arguments.figure), arguments.what)
+        plots.plot_quality(plots.labelled_sets(arguments.paths, labels), Path(arguments.figure), arguments.what)
         print(json.dumps({"figure": arguments.figure}) if arguments.json else f"figure: {arguments.figure}")
         return ExitCode.OK
     for kind in chosen:
@@ -37,14 +42,15 @@ def report(arguments: argparse.Namespace) -> ExitCode:
         print(json.dumps({"exported": count, "to": str(out)}) if arguments.json else f"Exported {count} runs to {out}.")
         return ExitCode.OK
     path, *published = map(Path, arguments.paths)
-    kind = ".md" if arguments.markdown else ".html"
+    kind = {"--markdown": ".md", "--paper": ".tex"}.get(text, ".html")
     out = Path(arguments.out or path / f"report{kind}")
     if out.suffix != kind:
         raise UsageError(f"--out {out}: the report is an {kind} file; nothing was written.")
     stdio.stage("timedrun report: checks")
     is_round = published or len([*path.glob("*/results")]) > 1
-    if is_round and arguments.markdown:
-        raise UsageError("--markdown reports on one race or on result sets, not on a round; nothing was written.")
+    if is_round and (text or labels):
+        what = text or "--label"
+        raise UsageError(f"{what} is for one race or result sets, not for a round; nothing was written.")
     if is_round:
         audited = audit(path, read_published(published))
         page, failed = audit_report.as_page(audited), any(result.failed for result in audited.results)
@@ -53,15 +59,16 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     else:
         figures: dict[str, str] = {}
         race = race_file.planned(path)
-        findings = of_race(race, path, figures) if race else of_sets(path)
-        page, failed = as_markdown(findings) if arguments.markdown else "", findings.failed
+        findings = of_race(race, path, figures, labels) if race else of_sets(path, labels)
+        short = {"--markdown": as_markdown, "--paper": as_latex}.get(text)
+        page, failed = short(findings) if short else "", findings.failed
         if not page:
             stdio.stage("timedrun report: figures")
             figures = figures or drawn(findings.sets, findings.confidence)  # a sweep's runs are points, not curves
             page = as_page(f"Report on {path.resolve().name}", findings, figures, path)
     stdio.stage("")
-    if arguments.markdown and not arguments.out:
-        stdio.report(page.rstrip(), {"markdown": page}, as_json=arguments.json)
+    if text and not arguments.out:
+        stdio.report(page.rstrip(), {text.removeprefix("--"): page}, as_json=arguments.json)
         return ExitCode.ERROR if failed else ExitCode.OK
     write_output(out, page)
     print(json.dumps({"report": str(out)}) if arguments.json else f"report: {out}")

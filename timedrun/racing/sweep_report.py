@@ -41,7 +41,7 @@ class SweepReport(Report):
 
     def plot(self) -> None:
         if self.found:
-            plot_tradeoff(self.found, self.folder / "tradeoff.png")
+            plot_tradeoff(self.found, self.folder / "tradeoff.png", sum(self.sets.values(), []))
             self.figure = str(self.folder / "tradeoff.png")
 
     def table(self, width: int | None) -> list[str]:

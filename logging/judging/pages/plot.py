@@ -3,19 +3,20 @@
 import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from judging.comparison.compare import compare_sets
-from judging.comparison.speedup_ratio import NotComparable
+from judging.comparison.speedup_ratio import NotComparable, Ratio
 from judging.ground import stdio
-from judging.ground.errors import TimedrunError
+from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.race_labels import label_of
 from judging.pages.curves import points
 from judging.pages.score_table import NOTICE, UNVERIFIED
+from judging.scoring.interval import Interval
 from judging.scoring.run_set import distinct_sets_at, is_packaged
 from mlevents import keys
 from mlevents.record import read
@@ -27,6 +28,7 @@ from mlevents.terminal_escape import printable, shortened
 # Okabe and Ito's palette, distinguishable with any colour vision and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREY: Final = "#555555"
+LEAST_RUNS: Final = 3  # of a set for an interval of its mean
 SHORT_MINUTES = 5.0  # if all runs end before this, the time axis is in seconds
 SMALL_ERROR: Final = 0.25  # if the least error of an accuracy is larger, its axis is linear
 MAX_NAME_LENGTH = 48  # characters of a name in a figure
@@ -52,9 +54,9 @@ class _Axis:
         return f"{minutes * self.scale:.2f} s" if self.unit == "seconds" else f"{minutes:.3f} min"
 
 
-def labelled_sets(paths: Sequence[str]) -> dict[str, list[RunSummary]]:
-    """Return the sets at `paths` by their label in a figure; one that is a copy of another is left out, and, with a
-    message, a file that is no MLPerf log. Raise PlotError if none is left."""
+def labelled_sets(paths: Sequence[str], labels: Mapping[str, str]) -> dict[str, list[RunSummary]]:
+    """Return the sets at `paths` by their label in a figure, or by what `labels` calls it; one that is a copy of
+    another is left out, and, with a message, a file that is no MLPerf log. Raise PlotError if none is left."""
     sets: dict[str, list[RunSummary]] = {}
     for (_, system, benchmark), records in distinct_sets_at(map(Path, paths)):
         if invalid := [str(record.path) for record in records if not record.events]:
@@ -66,17 +68,29 @@ def labelled_sets(paths: Sequence[str]) -> dict[str, list[RunSummary]]:
             sets[f"{label} ({folder})" if label in sets else label] = runs
     if not sets:
         raise PlotError(f"{', '.join(paths)}: no MLPerf log; nothing was written.")
-    return sets
+    return dict(zip(relabelled(list(sets), labels), sets.values(), strict=True))
+
+
+def relabelled(names: Sequence[str], labels: Mapping[str, str]) -> list[str]:
+    """Return names with those of `labels` in their place. Raises UsageError for a name that is not there, and for two
+    sets of one name."""
+    if unknown := [name for name in labels if name not in names]:
+        raise UsageError(f"--label {unknown[0]}: no set of that name, but {', '.join(names)}; nothing was written.")
+    renamed = [labels.get(name, name) for name in names]
+    if len({*renamed}) < len(renamed):
+        raise UsageError(f"--label: two sets would be called one name ({', '.join(renamed)}); nothing was written.")
+    return renamed
 
 
 def plot_quality(sets: Sets, out: Path, what: str = "quality", confidence: float | None = None) -> None:
     """Plot a value over the time since run_start, and the times to train below it, and write the figure to `out`.
 
-    Each run is a thin line; the thick line of a set is the median of its runs at equal times, interpolated linearly
-    between logged values, from the time when all have one. A run that has ended keeps its last value, and the line ends
-    at the median time. A small error of an accuracy, or a wide range of a loss, has a logarithmic axis, so that late
-    differences are visible. Raises PlotError if matplotlib is missing, the sets are of different benchmarks, or no run
-    logged such a value.
+    Each run is a thin line; the thick line of a set is the mean of its runs at equal times, and the shade its 95 %
+    interval, from `LEAST_RUNS` on. Values are interpolated linearly between logged ones, from the time when all runs
+    have one. A run that has ended keeps its last value, and the line ends at the median time. A small error of an
+    accuracy, or a wide range of a loss, has a logarithmic axis, so that late differences are visible. Training losses
+    of two sets may be smoothed or defined differently, so each set has an axis of its own. Raises PlotError if
+    matplotlib is missing, the sets are of different benchmarks, or no run logged such a value.
 
     Args:
         sets: runs by their name in the legend; at most 7 sets, all of one benchmark.
@@ -94,25 +108,31 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality", confidence: float
     curves = {n: [([t * axis.scale for t in x], y) for x, y in drawn] for n, drawn in minutes.items()}
     configs = {name: next((run.config_name for run in runs if run.config_name), name) for name, runs in sets.items()}
     colours = colours_of(configs)
-    with new_figure(out, (8.0, 4.8 + 0.08 * len(sets)), 160) as figure:
-        if what == "quality":
-            heights = [4.1 - 0.42 * len(sets), 0.5 + 0.5 * len(sets)]
-            axes, times = figure.subplots(2, 1, sharex=True, height_ratios=heights)
+    shown = {name: runs for name, runs in sets.items() if any(x for x, _ in curves[name])}
+    groups = [{name: runs} for name, runs in shown.items()] if what == "loss" else [sets]
+    timed = what == "quality" and any(reached(run) for run in records)
+    heights = [4.1 - 0.42 * len(sets), 0.5 + 0.5 * len(sets)] if timed else [1.0] * len(groups)
+    with new_figure(out, (8.0, max(4.8 + 0.08 * len(sets), 1.5 * len(groups))), 160) as figure:
+        panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+        for axes, group in zip(panels, groups, strict=False):
+            _scale(axes, benchmark, records, [y for name in group for _, ys in curves[name] for y in ys], what)
+            for name, runs in group.items():
+                _draw_set(axes, runs, curves[name], colours[name])
+            axes.set_axisbelow(True)
+            _style(axes, "both")
+        label = metric_of(benchmark, records, what)
+        if len(groups) > 1:
+            figure.supylabel(label, fontsize=9)
         else:
-            axes, times = figure.add_subplot(), None
-        _scale(axes, benchmark, records, [y for drawn in curves.values() for _, ys in drawn for y in ys], what)
-        for name, runs in sets.items():
-            _draw_set(axes, runs, curves[name], colours[name])
+            panels[0].set_ylabel(label, fontsize=9)
+        _title(panels[0], sets, records)
         if what == "quality":
-            _draw_target(axes, benchmark, records)
-            each = confidence or 1 - 0.05 / max(1, len(sets) - 1)
-            _draw_times(times, sets, colours, axis, each)
-        _label(axes, benchmark, sets, records, what)
-        bottom = times or axes
-        bottom.set_xlabel(f"{axis.unit} since the clock started", fontsize=9)
-        bottom.set_xlim(0, 1.04 * max([*ends, *(record.minutes or 0.0 for record in records)]) * axis.scale)
-        decomposed = times is not None and any(" x " in text.get_text() for text in times.texts)
-        _legend(figure, sets, colours, axis, decomposed=decomposed)
+            _draw_target(panels[0], benchmark, records)
+        if timed:
+            _draw_times(panels[1], sets, colours, axis, confidence or 1 - 0.05 / max(1, len(sets) - 1))
+        panels[-1].set_xlabel(f"{axis.unit} since the clock started", fontsize=9)
+        panels[-1].set_xlim(0, 1.04 * max([*ends, *(record.minutes or 0.0 for record in records)]) * axis.scale)
+        _legend(figure, sets, colours, axis)
 
 
 @contextmanager
@@ -169,27 +189,31 @@ def _draw_set(axes: Any, runs: Sequence[RunSummary], curves: Sequence[Curve], co
         axes.plot(x, y, color=colour, linewidth=0.7, alpha=0.4, marker=".", markersize=size, zorder=2)
         marker, edge = ("o", "white") if reached(run) else ("x", colour)
         axes.plot(x[-1], y[-1], color=colour, marker=marker, markersize=5, markeredgecolor=edge, zorder=4)
-    if (middle := median_curve([curve for curve in curves if curve[0]])) is not None:
-        axes.plot(*middle, color=colour, linewidth=2.2, zorder=3)
+    if middle := mean_curve([curve for curve in curves if curve[0]]):
+        times, means = middle
+        axes.plot(times, [mean.value for mean in means], color=colour, linewidth=2.2, zorder=3)
+        bounds = [mean.bounds or (mean.value,) * 2 for mean in means]
+        axes.fill_between(times, *zip(*bounds, strict=True), color=colour, alpha=0.15, linewidth=0, zorder=1)
 
 
-def median_curve(curves: Sequence[Curve]) -> Curve | None:
-    """Return the median of `curves` from the time when all have a value to the median of their last times; None if that
-    span is empty."""
+def mean_curve(curves: Sequence[Curve]) -> tuple[list[float], list[Interval]] | None:
+    """Return the mean of `curves` with its 95 % interval, from the time when all have a value to the median of their
+    last times; None if that span is empty."""
     import numpy
 
     if len(curves) == 1 and len(curves[0][0]) > 1:
-        return curves[0]
+        return curves[0][0], [Interval(value) for value in curves[0][1]]
     begin, end = max((x[0] for x, _ in curves), default=0.0), median([x[-1] for x, _ in curves] or [0.0])
     if end <= begin:
         return None
-    at = numpy.linspace(begin, end, 200)
-    return at.tolist(), numpy.median([numpy.interp(at, x, y) for x, y in curves], axis=0).tolist()
+    at = numpy.linspace(begin, end, 100)
+    values = numpy.transpose([numpy.interp(at, x, y) for x, y in curves]).tolist()
+    return at.tolist(), [Interval.of(of_time, LEAST_RUNS) for of_time in values]
 
 
 def _scale(axes: Any, benchmark: str, records: Sequence[RunSummary], values: Sequence[float], what: str) -> None:
     """Set the scale of the value axis: that of an accuracy has its error in logarithms, with ticks at the accuracy."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     if what == "quality" and _is_share(benchmark, records):
         wanted = [quality for record in records if (quality := target(record)) is not None]
@@ -218,6 +242,9 @@ def _scale(axes: Any, benchmark: str, records: Sequence[RunSummary], values: Seq
         axes.set_ylim(0, 1.08 * max(values))
     elif min(values) > 0 and max(values) > 4 * min(values):
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))  # the default writes mathematics
+        axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_target(axes: Any, benchmark: str, records: Sequence[RunSummary]) -> None:
@@ -236,8 +263,8 @@ def _draw_target(axes: Any, benchmark: str, records: Sequence[RunSummary]) -> No
 
 def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis, confidence: float) -> None:
     """Draw a row per set: a dot per run that reached its target, a box with the median, and at the right the speed-up
-    over the first baseline, else over the first set, with its interval and its factors."""
-    reference = next((name for name in sets if name.endswith("baseline")), next(iter(sets)))
+    over the reference, with its interval and the pairs."""
+    reference = reference_of(sets)
     for row, (name, runs) in enumerate(sets.items()):
         times = [run.minutes * axis.scale for run in runs if reached(run) and run.minutes is not None]
         axes.plot(times, [row] * len(times), "o", color=colours[name], markersize=4.5, alpha=0.5, markeredgewidth=0)
@@ -264,23 +291,30 @@ def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis, 
 
 
 def speed_up(slow: Sequence[RunSummary], fast: Sequence[RunSummary], confidence: float = 0.95) -> str:
-    """Return the speed-up with its interval, verdict, misses and factors; paired if the sets were interleaved."""
+    """Return the speed-up with its interval, number of pairs or runs, verdict and misses as text."""
+    if (ratio := ratio_of(slow, fast, confidence)) is None:
+        return "not comparable:\nsee timedrun compare"
+    many = f"{ratio.runs_slow} pairs" if ratio.paired else f"{ratio.runs_slow} and {ratio.runs_fast} runs"
+    text = f"{ratio.text()}, {many}\n{ratio.verdict.replace('; ', chr(10))}"
+    if ratio.misses and ratio.attempts:
+        text += f" ({' and '.join(f'{of.runs - of.reached} of {of.runs}' for of in ratio.attempts)})"
+    return text
+
+
+def ratio_of(slow: Sequence[RunSummary], fast: Sequence[RunSummary], confidence: float) -> Ratio | None:
+    """Compare two sets, by pairs if they were interleaved; return None if they are not comparable."""
     for paired in (True, False):
-        try:
-            ratio = compare_sets(slow, fast, paired=paired, confidence=confidence)
-        except NotComparable:
-            continue
-        text = f"{ratio.text()} {'paired' if paired else 'unpaired'}\n{ratio.verdict.replace('; ', chr(10))}"
-        if ratio.misses and ratio.attempts:
-            text += f" ({' and '.join(f'{of.runs - of.reached} of {of.runs}' for of in ratio.attempts)})"
-        if (parts := ratio.decomposition) is not None:
-            factors = (parts.samples, parts.samples_per_second, parts.evaluation_and_startup)
-            text += f"\n{' x '.join(f'{factor.value:.3g}' for factor in factors)}"
-        return text
-    return "not comparable:\nsee timedrun compare"
+        with suppress(NotComparable):
+            return compare_sets(slow, fast, paired=paired, confidence=confidence)
+    return None
 
 
-def _legend(figure: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis, *, decomposed: bool) -> None:
+def reference_of(sets: Sets) -> str:
+    """Return the set with which the others are compared: the first baseline, else the first set."""
+    return next((name for name in sets if name.endswith("baseline")), next(iter(sets)))
+
+
+def _legend(figure: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) -> None:
     """Add the legend below the axes, with the median time of each set, and MLCommons' notice."""
     from matplotlib.lines import Line2D
 
@@ -291,29 +325,28 @@ def _legend(figure: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis, *,
         label = f"{shortened(name, MAX_NAME_LENGTH)}: {middle}, {len(times)} of {len(runs)} runs"
         entries.append(Line2D([], [], color=colours[name], linewidth=2.2, marker="o", markersize=5, label=label))
     if any(len(runs) > 1 for runs in sets.values()):
-        entries.append(Line2D([], [], color=GREY, linewidth=0.7, label="thin: one run; thick: median of the runs"))
+        least = f"shade: its 95 % interval (from {LEAST_RUNS} runs on)"
+        entries.append(Line2D([], [], color=GREY, linewidth=0.7, label=f"thin: one run; thick: mean; {least}"))
     if not all(reached(run) for runs in sets.values() for run in runs):
         entries.append(Line2D([], [], color=GREY, linestyle="", marker="x", markersize=5, label="target missed"))
-    if decomposed:
-        label = "speed-up = samples x samples/s x evaluation, start-up"
-        entries.append(Line2D([], [], linestyle="", label=label))
     columns = 2 if max(len(str(entry.get_label())) for entry in entries) < 56 else 1
     figure.legend(handles=entries, loc="outside lower center", ncols=columns, fontsize=8, frameon=False, title=NOTICE)
     figure.legends[0].get_title().set(fontsize=7, color=GREY)
 
 
-def _label(axes: Any, benchmark: str, sets: Sets, records: Sequence[RunSummary], what: str) -> None:
-    datasets = dict.fromkeys(record.dataset or BENCHMARK_DATASET.get(benchmark, "") for record in records)
-    rules, _ = rules_of(benchmark, None, records)
+def _title(axes: Any, sets: Sets, records: Sequence[RunSummary]) -> None:
     kind = f"{UNVERIFIED}, demonstration" if any(record.is_demonstration for record in records) else UNVERIFIED
     names = [shortened(name, MAX_NAME_LENGTH) for name in sets]
     title = ", ".join(names) if len(", ".join(names)) <= 40 else f"{len(names)} configs"
-    if data := ", ".join(shortened(name, MAX_NAME_LENGTH) for name in datasets if name):
-        title += f" on {data}"
     axes.set_title(f"{title} ({kind})", fontsize=11, loc="left", pad=8)
-    axes.set_ylabel(LABELS.get(what, "quality" if rules is None else rules.metric), fontsize=9)
-    axes.set_axisbelow(True)
-    _style(axes, "both")
+
+
+def metric_of(benchmark: str, records: Sequence[RunSummary], what: str = "quality") -> str:
+    """Return what an axis shows: the metric, or one of `LABELS`, and the dataset."""
+    datasets = dict.fromkeys(record.dataset or BENCHMARK_DATASET.get(benchmark, "") for record in records)
+    rules, _ = rules_of(benchmark, None, records)
+    data = ", ".join(shortened(name, MAX_NAME_LENGTH) for name in datasets if name)
+    return LABELS.get(what, "quality" if rules is None else rules.metric) + (f" on {data}" if data else "")
 
 
 def _style(axes: Any, grid: str) -> None:

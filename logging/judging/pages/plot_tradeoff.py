@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from judging.comparison.tradeoff import LEAST_SEEDS, Comparison, Gain
-from judging.pages.plot import COLOURS, GREY, MAX_NAME_LENGTH, _style, new_figure
+from judging.pages.plot import COLOURS, GREY, MAX_NAME_LENGTH, _style, metric_of, new_figure
 from judging.pages.score_table import NOTICE
 from mlevents.student_t import quantile
+from mlevents.summary import RunSummary
 from mlevents.terminal_escape import shortened
 
 BETTER: Final = COLOURS[2]
@@ -17,22 +18,25 @@ FACE: Final = "white"  # fill of the marker of an extrapolated point
 MARKERS: Final = "osD^v<>"  # a marker for each length of the schedules
 
 
-def plot_tradeoff(comparisons: Sequence[Comparison], out: Path) -> None:
+def plot_tradeoff(comparisons: Sequence[Comparison], out: Path, runs: Sequence[RunSummary] = ()) -> None:
     """Plot quality over time, all curves in colour if there are colours enough, else the first one and those on the
-    frontier, and beside it each curve's difference of quality from the first at equal time, both with their 95 %
-    intervals.
+    frontier, and beside it each other curve's difference of quality from the first at equal time, both with their
+    95 % intervals. `runs` name the metric and the dataset.
 
     Raises PlotError if matplotlib is missing or the format of `out` is not supported."""
     with new_figure(out, (11.0, max(4.5, 2 + 0.3 * len(comparisons))), 150) as figure:
-        curves, gains = figure.subplots(1, 2, width_ratios=[5, 6])
-        _draw_curves(curves, comparisons)
-        _draw_gains(gains, comparisons)
+        widths = [5, 6] if len(comparisons) > 1 else [1]
+        curves, *gains = figure.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0]
+        metric = metric_of(next((run.benchmark for run in runs if run.benchmark), ""), runs)
+        _draw_curves(curves, comparisons, metric)
+        for axes in gains:
+            _draw_gains(axes, comparisons)
         where = {curve.extrapolated for curve in comparisons} - {""}
         notes = [f"Open markers: times extrapolated to {' and '.join(sorted(where))}." if where else "", NOTICE]
         figure.supxlabel("\n".join(filter(None, notes)), fontsize=7, color=GREY, wrap=True)
 
 
-def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:
+def _draw_curves(axes: Any, curves: Sequence[Comparison], metric: str) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     best = [curve for place, curve in enumerate(curves) if not place or any(gain.frontier for gain in curve.gains)]
@@ -56,7 +60,7 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:
             markersize=4.5 if shown else 3,
             capsize=2,
             zorder=3 if shown else 2,
-            label=shortened(curve.label, MAX_NAME_LENGTH) if shown else None,
+            label=f"{shortened(curve.label, MAX_NAME_LENGTH)} ({_seeds(curve)})" if shown else None,
         )
     axes.set_xscale("log")
     low, high = axes.get_xlim()
@@ -74,7 +78,7 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison]) -> None:
         cost.xaxis.set_major_formatter(FuncFormatter(lambda usd, _: f"{usd:.3g}"))
         cost.tick_params(labelsize=8)
         cost.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylabel("final quality, mean and 95 % interval over the seeds", fontsize=9)
+    axes.set_ylabel(f"final {metric}, mean and 95 % interval", fontsize=9)
     axes.set_title("Quality against time (unverified)", fontsize=11, loc="left")
     handles, labels = axes.get_legend_handles_labels()
     below = {"loc": "upper left", "bbox_to_anchor": (0, -0.5 / axes.figure.get_figheight() - 0.04)}
@@ -89,11 +93,14 @@ def _margin(gain: Gain) -> float:
     return quantile(gain.seeds - 1) * gain.quality_deviation / math.sqrt(gain.seeds)
 
 
+def _seeds(curve: Comparison) -> str:
+    """Return the number of seeds of each point."""
+    counts = sorted({gain.seeds for gain in curve.gains})
+    return f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
+
+
 def _draw_gains(axes: Any, curves: Sequence[Comparison]) -> None:
-    rows = list(curves[1:])
-    if not rows:
-        axes.set_axis_off()
-        return
+    rows = curves[1:]
     lengths = {gain.ratio: gain.length for curve in rows for gain in curve.gains}
     ratios = sorted(lengths)
     for row, curve in enumerate(rows):

@@ -2,90 +2,60 @@
 
 import base64
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from judging.comparison.compare import pairs_of
+from judging.comparison.speedup_ratio import Ratio
 from judging.ground.config_values import flatten
 from judging.ground.errors import TimedrunError
-from judging.ground.result_files import read_json, read_object
+from judging.ground.result_files import read_json
 from judging.pages import html_page, plot
+from judging.pages.report_text import Findings, Sets
 from judging.pages.score_table import NOTICE, unit_of
 from judging.pages.table import Table
-from judging.scoring.recorded_run import RecordedRun, environment, provenance_of, recorded_run_of
-from mlevents.summary import RunSummary
-from mlevents.terminal_escape import printable
+from judging.scoring.interval import Interval
+from judging.scoring.recorded_run import RecordedRun, environment
+from mlevents.run_status import reached
+from mlevents.terminal_escape import shortened
 
 STYLE: Final = """
 body { max-width: 75rem; } figure { margin: 1rem 0; overflow-x: auto; }
-figure img { width: 100%; min-width: 40rem; height: auto; }
-figcaption, pre { font-size: .9rem; } pre { white-space: pre-wrap; } .verdict { font-weight: 600; }
+figure img { width: 100%; min-width: 36rem; height: auto; }
+figcaption, .note, pre { font-size: .9rem; } pre { white-space: pre-wrap; }
+.answer { border-left: .3rem solid #0072b2; background: #8881; padding: .3rem 1rem; margin: 1rem 0; }
+.answer p { margin: .4rem 0; } .verdict { font-size: 1.15rem; font-weight: 600; }
 td, th { min-width: 4rem; } td.number { min-width: 0; }
+.bars td { width: 1%; white-space: nowrap; } .bars .bar { position: relative; width: auto; min-width: 7rem; }
+.bar * { position: absolute; print-color-adjust: exact; }
+.bar b { top: 25%; height: 50%; background: light-dark(#0072b2, #56b4e9); } .bar .below { background: #d55e00; }
+.bar i { top: 47%; height: 2px; background: currentColor; } .bar u { top: 0; bottom: 0; width: 1px; background: #888; }
+@media (max-width: 40rem) { table { font-size: .8rem; } td, th { min-width: 0; padding-right: .5rem; }
+.bars tr { display: flex; flex-wrap: wrap; border-bottom: 1px solid #8886; }
+.bars td, .bars th { flex: 1 0 18%; border: 0; }
+.bars .bar { flex: 1 0 100%; height: .8rem; padding: 0; margin-bottom: .3rem; } .bars th:last-child { display: none; } }
 @media (prefers-color-scheme: dark) { figure img { filter: invert(.93) hue-rotate(180deg); } }
+@media print { :root { color-scheme: light; } body { max-width: none; font-size: 11px; padding: 0; }
+figure img { filter: none; min-width: 0; } figure, tr, .answer { break-inside: avoid; } h2 { break-after: avoid; } }
 """
-OPENING: Final = ("verdict", "decision", "control", "problem")
-"""First words of the details that open a summary."""
-Sets = Mapping[str, Sequence[RunSummary]]  # runs of each set by its label
-
-
-@dataclass(frozen=True)
-class Findings:
-    """Contents of the page: verdicts, the captioned table, what else there is to say as lines, and the runs by the
-    label of their set; `failed` if a check failed."""
-
-    verdicts: Sequence[str]
-    caption: str
-    table: Table
-    details: Sequence[str]
-    sets: Sets
-    failed: bool
-    confidence: float | None = None  # of the intervals in the figure; see `plot_quality`
+SECTIONS: Final = {
+    "Disturbances": "disturbed undisturbed missed expected ended failed left interrupted note emulated seeds first",
+    "Tuning": "tuning",
+    "Other clocks and energy": "clocks energy portable predicted",
+    "Checks": "checks package",
+}
+"""First words of the lines of each section."""
+TOLD: Final = ("verdict ", "decision ", "control ", "problem ", "parts ", "figure ", "folders ", "logs ", NOTICE)
+"""First words of the lines that the page shows elsewhere, or that are of the folder's files."""
 
 
 def as_page(title: str, findings: Findings, figures: Mapping[str, str], root: Path) -> str:
     """Return the page; `figures` are sources of images by caption, the logs' paths are relative to `root`."""
     return "\n".join(_lines(title, findings, figures, root)) + "\n"
-
-
-def as_markdown(findings: Findings) -> str:
-    """Return a summary in Markdown, as for a pull request: what the runs say, the table, disturbances, environment and
-    commands."""
-    details, runs = findings.details, sum(map(list, findings.sets.values()), list[RunSummary]())
-    said = [(name, line[12:]) for name in OPENING for line in details if line.startswith(f"{name:<12}")]
-    if "verdict" not in dict(said):
-        said = [*(("verdict", words) for words in findings.verdicts), *said]
-    blocks = [f"**{name.capitalize()}:** {_escaped(words)}" for name, words in said]
-    if table := findings.table.rows:
-        rows = [[*map(_escaped, row)] for row in (findings.table.header, *table)]
-        blocks += ["\n".join(Table(rows[0], rows[1:]).markdown()), _escaped(findings.caption)]
-    busy = [f"{run.path.parent.name}/{run.path.name}, {run.disturbances[0]}" for run in runs if run.disturbances]
-    without = [f"without them {line[12:]}" for line in details if line.startswith("undisturbed ")]
-    disturbed = [f"Disturbed: {len(busy)} of {len(runs)} runs", *(f"such as {load}" for load in busy[:1]), *without]
-    recorded = {label: recorded_run_of(of_set[0].path) for label, of_set in findings.sets.items() if of_set}
-    machines = "; ".join(filter(None, dict.fromkeys(map(_machine, recorded.values())))) or "not recorded"
-    blocks += [_escaped(f"{'; '.join(disturbed)}."), _escaped(f"Environment: {machines}.")]
-    shown = []
-    for label, run in recorded.items():
-        if command := read_object(run.config).get("command") or provenance_of(run).get("command"):
-            shown.append(f"    {printable(command if command == label else f'{label}: {command}')}")
-    return "\n\n".join(filter(None, [*blocks, "\n".join(shown), NOTICE])) + "\n"
-
-
-def _escaped(text: str) -> str:
-    """Return a text of a log so that Markdown shows it as it is."""
-    return re.sub(r"[\\`*<|]|(?<=\])\(", r"\\\g<0>", printable(text))
-
-
-def _machine(run: RecordedRun) -> str:
-    system, (_, versions) = read_object(run.system), environment(run.file("environment.txt"))
-    cores, known = f" of {system.get('host_processor_core_count')} cores", []
-    for kind, more in (("host_processor", cores), ("accelerator", "")):
-        count, model = (system.get(f"{kind}{field}") for field in ("s_per_node", "_model_name"))
-        known += [f"{count} x {model}{more}"] if count not in (None, "", "0") else []
-    return ", ".join([*known, *(f"{name} {versions[name]}" for name in ("python", "torch") if name in versions)])
 
 
 def drawn(sets: Sets, confidence: float | None = None) -> dict[str, str]:
@@ -115,32 +85,113 @@ def image(path: Path) -> str:
 
 
 def _lines(title: str, findings: Findings, figures: Mapping[str, str], root: Path) -> Iterator[str]:
-    sets = findings.sets
+    sets, recorded = findings.sets, findings.recorded
     yield from html_page.head(title, STYLE)
-    yield from (f'<p class="verdict">{html_page.text(verdict)}</p>' for verdict in findings.verdicts)
+    yield '<div class="answer">'
+    for name, words in findings.opening:
+        yield f'<p class="{name}">{"" if name == "verdict" else f"{name.capitalize()}: "}{html_page.text(words)}</p>'
+    yield f'<p class="source">{html_page.text(NOTICE)} Times are unverified.</p></div>'
+    told = {*(words for _, words in findings.opening), *(ratio.sentence for ratio in findings.ratios)}
+    yield from (f"<p>{html_page.text(verdict)}</p>" for verdict in findings.verdicts if verdict not in told)
     yield from findings.table.html()
-    yield f'<p class="source">{html_page.text(findings.caption)} {html_page.text(NOTICE)} Times are unverified.</p>'
+    yield f'<p class="source">{html_page.text(findings.caption)}</p>'
     for number, (caption, source) in enumerate(figures.items(), 1):
         caption = html_page.text(caption)
         yield f'<figure><img src="{source}" alt="{caption}">'
         yield f"<figcaption>Figure {number}. {caption}</figcaption></figure>"
-    yield f"<pre>{html_page.lines(chr(10).join(findings.details))}</pre>"
-    recorded = {label: recorded_run_of(runs[0].path) for label, runs in sets.items() if runs}
+    for ratio in findings.ratios:
+        yield from _ratio(ratio, sets, opened=ratio is findings.ratios[0])
     configs = {label: flatten(read_json(run.config)) for label, run in recorded.items() if run.config.is_file()}
     if len(configs) > 1:
         yield "<h2>Settings that differ</h2>"
-        yield from Table(("setting", *configs), list(_differing(configs))).html()
+        differing = list(_differing(configs))
+        yield from Table(("setting", *configs), differing).html() if differing else ["<p>none</p>"]
+    yield from _sections(findings.details)
+    if commands := findings.commands:
+        yield f"<h2>Commands</h2>\n<pre>{html_page.lines(chr(10).join(commands))}</pre>"
+    yield "<h2>Environment</h2>"
+    yield from _environment(recorded)
     yield "<h2>Runs</h2>"
     header = ("config", "seed", "time", "final quality", "status", "log", "SHA-256 begins")
     yield from Table(header, list(_runs(sets, root))).html()
-    yield "<h2>Environment</h2>"
-    yield from _environment(recorded)
     yield "<h2>Configs</h2>"
     for label, values in configs.items():
         yield f"<details><summary>{html_page.text(label)}</summary>"
         yield from Table(("setting", "value"), [(name, _value(value)) for name, value in values.items()]).html()
         yield "</details>"
     yield "</body>\n</html>"
+
+
+def _ratio(ratio: Ratio, sets: Sets, *, opened: bool) -> Iterator[str]:
+    """Yield what a ratio is made of: its pairs, run by run, and its factors."""
+    title = html_page.text(f"{ratio.fast} against {ratio.slow}")
+    yield f"<details{' open' * opened}><summary>{title}</summary>\n<p>{html_page.text(ratio.sentence)}</p>"
+    if ratio.paired:
+        rows = list[tuple[Sequence[str], Interval | None]]()
+        for slow, fast in zip(*pairs_of(sets.get(ratio.slow, ()), sets.get(ratio.fast, ())), strict=True):
+            number = "".join(re.findall(r"[0-9]+", slow.path.stem)[-1:])
+            both = reached(slow) and reached(fast) and slow.minutes and fast.minutes
+            value = slow.minutes / fast.minutes if both and slow.minutes and fast.minutes else None
+            times = (_time(run.minutes) if reached(run) else "target missed" for run in (slow, fast))
+            rows.append(((number, *times, f"{value:.3g}x" if value else "-"), value and Interval(value) or None))
+        names = (f"time of {shortened(name, 24)}" for name in (ratio.slow, ratio.fast))
+        yield from _bars(("run", *names, "ratio"), [*rows, (("all", "", "", ratio.text()), ratio)])
+    if parts := ratio.decomposition:
+        unit = parts.first.unit
+        factors = {unit: parts.samples, f"{unit} per second": parts.samples_per_second}
+        factors |= {"evaluation and start-up": parts.evaluation_and_startup}
+        products = [((name, factor.text()), factor) for name, factor in factors.items()]
+        total = Interval(parts.ratio)
+        yield from _bars(("factor of the ratio", "value"), [*products, (("product", total.text()), total)])
+    axis = f"on a logarithmic axis. A thin line is a {100 * ratio.confidence:.4g} % interval."
+    yield f'<p class="note">Each bar begins at a ratio of 1, {axis}</p></details>'
+
+
+def _bars(header: Sequence[str], rows: Sequence[tuple[Sequence[str], Interval | None]]) -> Iterator[str]:
+    """Yield a table whose last column has a bar from 1 to the ratio of the row, on a logarithmic axis."""
+    ends = [1.0, *(end for _, ratio in rows if ratio for end in (ratio.value, *(ratio.bounds or ())) if end > 0)]
+    low, high = math.log(min(ends)) - 0.02, math.log(max(ends)) + 0.02
+
+    def place(first: float, last: float) -> str:
+        left, right = (100 * (math.log(max(end, min(ends))) - low) / (high - low) for end in sorted((first, last)))
+        return f"left:{left:.1f}%;width:{right - left:.1f}%"
+
+    yield '<div class="wide"><table class="bars">'
+    yield f"<tr>{''.join(f'<th>{html_page.text(name)}</th>' for name in (*header, ''))}</tr>"
+    for cells, ratio in rows:
+        bar = '<u style="' + place(1, 1).partition(";")[0] + '"></u>'
+        if ratio:
+            bar += f'<b class="{"below" if ratio.value < 1 else "above"}" style="{place(1, ratio.value)}"></b>'
+            bar += f'<i style="{place(*ratio.bounds)}"></i>' if ratio.bounds else ""
+        texts = "".join(f"<td>{html_page.text(cell)}</td>" for cell in cells)
+        yield f'<tr>{texts}<td class="bar">{bar}</td></tr>'
+    yield "</table></div>"
+
+
+def _sections(details: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a report by section; a line without a known first word belongs to the last section."""
+    lines: dict[str, list[tuple[str, str]]] = {title: [] for title in (*SECTIONS, "Details")}
+    section = "Details"
+    for line in filter(None, details):
+        word = line.split()[0]
+        if line.startswith(TOLD):
+            continue
+        known = next((title for title, words in SECTIONS.items() if word in words.split()), "")
+        section = known or (section if line.startswith(" ") else "Details")
+        lines[section].append((line[:12].strip(), line[12:]) if known else ("", line))
+    for title, rows in lines.items():
+        if rows:
+            yield f"<h2>{title}</h2>"
+            yield from Table((), rows).html() if title != "Details" else _preformatted(rows)
+
+
+def _preformatted(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    yield f"<pre>{html_page.lines(chr(10).join(line for _, line in rows))}</pre>"
+
+
+def _time(minutes: float | None) -> str:
+    scale, unit = unit_of(minutes)
+    return "" if minutes is None else f"{minutes * scale:.3f} {unit}"
 
 
 def _differing(configs: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[str, ...]]:
@@ -154,15 +205,14 @@ def _differing(configs: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[st
 def _runs(sets: Sets, root: Path) -> Iterator[tuple[str, ...]]:
     for label, runs in sets.items():
         for run in runs:
-            path, (scale, unit) = run.path.absolute(), unit_of(run.minutes)
-            shown = path.relative_to(root.absolute()) if path.is_relative_to(root.absolute()) else path
+            path = run.path.absolute()
             yield (
                 label,
                 "" if run.seed is None else str(run.seed),
-                "" if run.minutes is None else f"{run.minutes * scale:.3f} {unit}",
+                _time(run.minutes),
                 "" if run.final_quality is None else f"{run.final_quality:.6g}",
                 run.status or "",
-                str(shown),
+                str(path.relative_to(root.absolute()) if path.is_relative_to(root.absolute()) else path),
                 run.sha256[:16],
             )
 

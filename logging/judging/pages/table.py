@@ -4,7 +4,7 @@ import io
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,6 +68,10 @@ class Table:
     def show(self) -> None:
         """Print the table so that it fits the terminal."""
         stdio.show("\n".join(map(printable, self.lines(stdio.terminal_columns(sys.stdout)))))
+
+    def mapped(self, function: Callable[[str], str]) -> "Table":
+        """Return the table with a function of each text, such as one that escapes it."""
+        return Table([*map(function, self.header)], [[*map(function, row)] for row in self.rows])
 
     def markdown(self) -> list[str]:
         """Return the table as lines of Markdown."""

@@ -239,7 +239,9 @@ def elements(page: str) -> list[tuple[str, dict[str, str | None]]]:
     return seen
 
 
-def test_the_page_has_table_figures_settings_and_every_log_and_runs_nothing_out_of_one(race, tmp_path, capsys, refused):
+@pytest.fixture
+def page(tmp_path: Path, race: Race) -> str:
+    """The page of a race of two sides, one of them with a hostile label."""
     race.sides["b"] = HOSTILE
     for turn in race.turns:
         config = tmp_path / turn.side / f"run_{turn.number}" / "config.json"
@@ -247,21 +249,52 @@ def test_the_page_has_table_figures_settings_and_every_log_and_runs_nothing_out_
         config.write_text(json.dumps({"name": turn.side, "optimizer": {"peak_lr": 0.1 if turn.side == "a" else 0.2}}))
     race.save(tmp_path)
     assert main(["report", str(tmp_path), "--json"]) == 1  # the checks fail, since these logs lack most events
-    page = (tmp_path / "report.html").read_text()
+    return (tmp_path / "report.html").read_text()
+
+
+def test_the_page_has_table_figures_settings_and_every_log_and_runs_nothing_out_of_one(page):
     assert "faster" in page and "Result not verified by MLCommons Association." in page
     assert '<td>optimizer.peak_lr</td><td class="number">0.1</td><td class="number">0.2</td>' in page
     for number in range(3):
         assert f"<td>a/result_{number}.txt</td>" in page and f"<td>b/result_{number}.txt</td>" in page
     images = [attributes for tag, attributes in elements(page) if tag == "img"]
     assert [image["alt"] for image in images] == ["Quality over time"]
+    bars = [attributes["style"] for tag, attributes in elements(page) if tag == "b"]
+    assert len(bars) == (3 + 1) + (3 + 1)  # of each pair and of all; of each factor and of their product
     assert not {"script", "link", "iframe"} & {tag for tag, _ in elements(page)}
     sources = [attributes.get("src") or attributes.get("href") or "" for _, attributes in elements(page)]
     assert all(source.startswith("data:") for source in sources if source)
     assert "&lt;script&gt;" in page
-    capsys.readouterr()
+
+
+def test_a_summary_in_markdown_shows_a_label_as_it_is_and_is_refused_beside_a_figure(page, tmp_path, capsys, refused):
     assert main(["report", str(tmp_path), "--markdown"]) == 1
     assert "\\<script>" in (said := capsys.readouterr().out) and said.count("<") == said.count("\\<")
     assert "nothing was written" in refused("report", tmp_path, "--markdown", "--figure", tmp_path / "figure.png")
+
+
+def test_a_paragraph_and_a_table_in_latex_have_runs_interval_machine_and_tuning_by_the_given_labels(
+    page, tmp_path, capsys
+):
+    labels = ("--label", "a=x_1 & y", "--label", f"{HOSTILE}=50% less")
+    assert main(["report", str(tmp_path), "--paper", *labels]) == 1
+    said = capsys.readouterr().out
+    assert "config a" not in said and "script" not in said
+    for words in (
+        "50\\% less is",
+        " x\\_1 \\& y: faster",
+        "CI",
+        "3 interleaved pairs",
+        "Tuning: not recorded of any side",
+    ):
+        assert words in said
+    assert "Environment: " in said and "\n  x\\_1 \\& y & " in said and said.count("\\end{tabular}") == 1
+
+
+def test_labels_of_no_set_or_of_two_and_a_folder_without_logs_are_refused(page, tmp_path, refused):
+    assert "no set of that name, but config a, " in refused("report", tmp_path, "--label", "c=fast")
+    assert "two sets would be called" in refused("report", tmp_path, "--label", f"a={HOSTILE}")
+    assert "is not NAME=TEXT" in refused("report", tmp_path, "--label", "a=")
     (tmp_path / "empty").mkdir()
     assert "nothing was written" in refused("report", tmp_path / "empty")
 

@@ -183,7 +183,7 @@ def test_every_curve_of_a_small_sweep_is_in_colour_and_in_the_legend(sweep, tmp_
     plot_tradeoff.plot_tradeoff(compared(curves_at([tmp_path])), tmp_path / "x.png")
     axes = drawn[0].axes[0]
     drawn[0].canvas.draw()
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["baseline", "bad"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["baseline (n = 4)", "bad (n = 4)"]
     assert len({line.get_color() for line in axes.lines}) == 2
     boxes = [tick.get_window_extent() for tick in axes.get_xticklabels(which="both") if tick.get_text()]
     assert len(boxes) > 1 and not any(a.overlaps(b) for a, b in pairwise(boxes))

@@ -1,7 +1,7 @@
 // Table and CSV: name, title, text of a row; numbers are sorted and exported as numbers
 const COLUMNS = [
   ["name", "Name"], ["file", "Log"], ["system", "System"], ["submitter", "Submitter"], ["round", "Round"], ["division", "Division"],
-  ["hardware", "Hardware"], ["accelerators", "Accelerators", number], ["minutes", "Time", time], ["ratio", "Speed-up", value => value === null ? "" : times(value)],
+  ["hardware", "Hardware"], ["accelerators", "Accelerators", number], ["minutes", "Time", time], ["ratio", "Speed-up", (_, row) => comparison(row) ? factor(comparison(row)) : ""],
   ["cost", "Cost", money], ["joules", "Energy, J", number], ["asked", "Quality there", number], ["askedTime", "Time to it", time],
   ["askedCost", "Cost to it", money], ["askedJoules", "Energy to it, J", number], ["quality", "Quality", number], ["samples", "Samples", number], ["unit", "Counted in"], ["rate", "Samples/s", number],
   ["reached", "Reached", number], ["reason", "No score, because"], ["folder", "Folder"],
@@ -25,15 +25,16 @@ function drawTable() {
   })));
   $("table").tBodies[0].replaceChildren(...sorted(chosen.rows).slice(0, chosen.limit).map(row => el("tr", {}, ...columns.map(([name, , format]) => {
     if (name === "name") return el("td", {}, link(row));
-    return el("td", { className: format ? "number" : "", textContent: format ? format(cell(row, name)) : cell(row, name) ?? "" });
+    return el("td", { className: format ? "number" : "", textContent: format ? format(cell(row, name), row) : cell(row, name) ?? "" });
   }))));
   if (focused) document.querySelector(`[data-column="${focused}"]`)?.focus();
   $("more").hidden = chosen.rows.length <= chosen.limit;
   $("more").textContent = `Show more (${number(Math.min(chosen.limit, chosen.rows.length))} of ${number(chosen.rows.length)})`;
 }
 function csv() {
-  const names = [...COLUMNS.map(([name]) => name), "benchmark", "dataset", "config", "methods", "target", "metric", "id", "path", "lines"];
+  const names = [...COLUMNS.map(([name]) => name), "benchmark", "dataset", "config", "methods", "target", "metric", "id", "path", "lines", "ratio_low", "ratio_high", "ratio_of"];
   const text = (row, name) => name === "path" ? path(row) : name === "methods" ? row.methods.join(" ") :
+    name.startsWith("ratio_") ? { ratio_low: comparison(row)?.ends?.[0], ratio_high: comparison(row)?.ends?.[1], ratio_of: comparison(row)?.of }[name] ?? "" :
     name === "lines" ? Object.entries(row.lines || {}).map(([key, line]) => `${key} ${line}`).join("; ") : cell(row, name) ?? "";
   // A spreadsheet takes a text that begins so for a formula.
   const inert = value => typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : `${value}`;
@@ -46,7 +47,7 @@ function csv() {
 const pairs = (...rows) => el("dl", {}, ...rows.filter(([, value]) => value !== "" && value !== null).flatMap(([name, value]) =>
   [el("dt", { textContent: name }), el("dd", {}, value)]));
 function commands(row, lines) {
-  const file = quoted(path(row)), found = [`timedrun ${row.kind === "set" && row.swept ? "tradeoff" : "score"} --json ${file}`];
+  const file = quoted(path(row)), found = [`timedrun ${row.kind === "set" && row.swept ? "compare" : "score"} --json ${file}`];
   if (row.archive) found.unshift(`tar -xf ${quoted(row.archive)} -C ${quoted(row.archive.replace(/[^/]*$/, "") || ".")}`);
   if (lines.length) found.push(`sed -n '${lines.map(([, line]) => `${line}p`).join(";")}' ${file}`);
   // The time that samples a second leave out.

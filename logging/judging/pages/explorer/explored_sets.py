@@ -23,7 +23,7 @@ from judging.comparison.tradeoff import LEAST_SEEDS, ended
 from judging.ground.cores import usable_cores
 from judging.ground.errors import UsageError
 from judging.ground.log_archives import Unpacked, unpacked
-from judging.ground.race_labels import is_swept
+from judging.ground.race_labels import is_swept, label_of
 from judging.ground.result_files import read_object, require_log
 from judging.ground.stdio import progress
 from judging.scoring.clocks import optimizer_steps
@@ -106,7 +106,12 @@ def _sets_of(found: tuple[Path, tuple[Path, list[Path]]], prices: Prices, places
         ]
         methods = sorted({printable(str(event.value)) for run in members for event in cited[run.path].all(keys.METHOD)})
         values = _set(score, members, runs, rules, places) | _middle(score, runs, swept)
-        values |= {"methods": methods, "folder": places.shown(folder), "archive": places.archive_of(folder)}
+        values |= {
+            "methods": methods,
+            "folder": places.shown(folder),
+            "race": _race(folder, places),
+            "archive": places.archive_of(folder),
+        }
         values["round"] = re.sub(r"[.]0$", "", f"v{rules_name}") if (rules_name := round_of_path(folder)) else ""
         names, number = (values["system"], values["hardware"]), values["accelerators"]
         matching = (p for p in prices if any(fnmatchcase(name, p[0]) for name in names) and (number or not p[2]))
@@ -116,6 +121,11 @@ def _sets_of(found: tuple[Path, tuple[Path, list[Path]]], prices: Prices, places
         values |= {"joules": median(used) if used else None, "energy": energy if joules else ""}
         sets.append(values)
     return sets
+
+
+def _race(folder: Path, places: Unpacked) -> str:
+    """Return the folder of the race of which `folder` is a side, "" if it is none."""
+    return places.shown(folder.parent) if label_of(folder) else ""
 
 
 def _run(run: RunSummary, record: RunRecord, rules: BenchmarkRules | None, failed: str | None) -> dict[str, Any]:

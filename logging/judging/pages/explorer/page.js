@@ -2,14 +2,15 @@ function refresh() {
   const [task, rows] = select();
   Object.assign(chosen, { rows, colours: colouring(task), seconds: task.every(row => row.minutes === null || row.minutes < 5), scale: $("log").checked ? "log" : "linear" });
   const priced = task.some(row => row.cost !== null);
-  $("cost-figure").hidden = !priced;
-  const drawn = plot("time", "minutes", task, rows), costs = priced ? plot("cost", "cost", task, rows) : 0;
   const powered = task.filter(row => row.joules !== null), energy = powered[0]?.energy;  // joules of one part of a system, of all
+  $("cost-figure").hidden = !priced;  // before the plots, whose width depends on their number
   $("joules-figure").hidden = !energy || powered.some(row => row.energy !== energy);
+  const drawn = plot("time", "minutes", task, rows), costs = priced ? plot("cost", "cost", task, rows) : 0;
   if (!$("joules-figure").hidden) plot("joules", "joules", task, rows);
   const logs = rows.reduce((sum, row) => sum + (row.runs ? row.runs.length : 1), 0);
   $("summary").textContent = `${number(rows.length)} of ${number(task.length)} ${selects.level.value}s shown, ${number(logs)} logs; the page has ${number(runs.length)} logs in ${number(sets.length)} sets.`;
   $("cut").textContent = [rows.length > drawn ? `${number(rows.length - drawn)} without a time or this value are only in the table.` : "",
+    selects.measure.value === "quality" && rows.some(atTarget) ? "Runs that stop at a target have no frontier of quality." : "",
     priced && rows.length > costs ? `${number(rows.length - costs)} have no price or no time.` : "", rows.some(row => row.demonstration) ? data.demonstration : ""].filter(Boolean).join(" ");
   drawAnswer(rows);
   drawLegend();
@@ -30,7 +31,8 @@ function drawAnswer(rows) {
   if (done.length < 2 || new Set(done.map(row => row.target)).size > 1) return $("answer").replaceChildren();
   const parts = kinds.flatMap(([name, word, format]) => {
     const row = done.filter(one => one[name] !== null).sort((a, b) => a[name] - b[name])[0];
-    return row ? [`; ${word}: `, link(row), ` ${format(row[name])}`] : [];
+    const of = row?.runs ? `${name === "minutes" ? within(row.ends.minutes, format) : ""} (${row.reached} of ${row.runs.length} runs)` : "";
+    return row ? [`; ${word}: `, link(row), ` ${format(row[name])}${of}`] : [];
   });
   $("answer").replaceChildren(`To ${number(done[0].target)}, of what is shown`, ...parts);
 }

@@ -13,8 +13,10 @@ from typing import Any, Final
 from judging.ground.errors import TimedrunError
 from judging.ground.result_files import json_text
 from judging.pages.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
+from mlevents.student_t import quantile
 from mlevents.terminal_escape import printable
 
+MOST_DEGREES: Final = 200  # of freedom, from which on Student's t is nearly normal
 PARTS: Final = ("selection", "plots", "cards", "page")  # files of the page's script, in order
 
 
@@ -37,7 +39,8 @@ def as_page(sets: Sequence[dict[str, Any]], title: str, sweeps: Sequence[dict[st
     scripts = {"library": vega, "code": code}
     scripts = {name: text.replace("</script", "<\\/script") for name, text in scripts.items()}
     hashes = (f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts.values())
-    said = {"notice": NOTICE, "unverified": UNVERIFIED, "demonstration": DEMONSTRATION}
+    said: dict[str, object] = {"notice": NOTICE, "unverified": UNVERIFIED, "demonstration": DEMONSTRATION}
+    t = [quantile(degrees) for degrees in range(1, MOST_DEGREES)]
     texts = scripts | {
         "scripts": " ".join(hashes),
         "style": (folder / "page.css").read_text("utf-8"),
@@ -45,7 +48,9 @@ def as_page(sets: Sequence[dict[str, Any]], title: str, sweeps: Sequence[dict[st
         "notice": escape(NOTICE),
         "vega": vl_convert.get_vega_version(),
         # No text of a log can end the element: "<" is written as an escape.
-        "data": json_text({**said, "sets": sets, "sweeps": sweeps}, separators=(",", ":")).replace("<", "\\u003c"),
+        "data": json_text(said | {"t": t, "sets": sets, "sweeps": sweeps}, separators=(",", ":")).replace(
+            "<", "\\u003c"
+        ),
     }
     page = (folder / "page.html").read_text("utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], page)

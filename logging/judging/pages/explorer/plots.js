@@ -1,8 +1,9 @@
 // Plots
+const atTarget = row => row.target !== null && !row.swept;  // its runs stop there, which selects their quality
 const frontierColour = () => selects.colour.value ? OTHER : palette()[1];  // none of a config
 function frontier(rows, x, y) {
   const better = MEASURES[y][1](rows[0] || {}) ? (a, b) => a > b : (a, b) => a < b;
-  const able = rows.filter(row => !row.failed && row[x] !== null && row[y] !== null);
+  const able = rows.filter(row => !row.failed && row[x] !== null && row[y] !== null && !(y === "quality" && atTarget(row)));
   able.sort((a, b) => a[x] - b[x] || (better(a[y], b[y]) ? -1 : 1));
   const found = [];
   for (const row of able) if (!found.length || better(row[y], found.at(-1)[y])) found.push(row);
@@ -11,8 +12,10 @@ function frontier(rows, x, y) {
 function colouring(task) {
   const field = selects.colour.value;
   if (!field) return [() => palette()[0], []];
-  const counts = new Map(), group = row => values(row, field).join(" + ");  // several methods are one colour
-  for (const row of task) counts.set(group(row), (counts.get(group(row)) || 0) + 1);
+  const counts = new Map(), length = row => field === "config" && row.swept ? / x[0-9.]+$/ : "";
+  const group = row => values(row, field).join(" + ").replace(length(row), "");  // several methods, or lengths, are one colour
+  const best = new Set(frontier(task, "minutes", selects.measure.value)), weight = row => best.has(row) ? task.length : 1;
+  for (const row of task) counts.set(group(row), (counts.get(group(row)) || 0) + weight(row));
   const top = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a)).slice(0, palette().length);
   const legend = top.map((value, i) => [palette()[i], "circle", value || "(none)"]);
   if (counts.size > top.length) legend.push([OTHER, "circle", `${counts.size - top.length} others`]);
@@ -115,7 +118,8 @@ function showTip(event, row) {
 function drawLegend() {
   const marks = { circle: "M7 3a4 4 0 1 0 .01 0z", line: "M0 6h14v2H0z", diamond: "M7 0l6 7-6 7-6-7z", cross: "M6 2h2v4h4v2H8v4H6V8H2V6h4z" };
   const rows = chosen.colours[1].length ? chosen.colours[1] : [[palette()[0], "circle", selects.level.value]];
-  const all = [...rows, [frontierColour(), "line", "frontier: no other is both faster and better"]];
+  const all = [...rows];
+  if (frontier(chosen.rows, "minutes", selects.measure.value).length) all.push([frontierColour(), "line", "frontier: no other is both faster and better"]);
   if (chosen.rows.some(row => row.ends && Object.keys(row.ends).length)) all.push([OTHER, "line", "95 % interval over a set's runs"]);
   if (chosen.rows.includes(baseline())) all.push(["currentColor", "diamond", "baseline"]);
   if (chosen.rows.some(row => row.failed)) all.push(["currentColor", "cross", "target missed"]);

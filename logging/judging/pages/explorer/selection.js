@@ -50,6 +50,7 @@ const time = minutes => minutes === null ? "" : minutes < 1 ? `${(minutes * 60).
 const within = (ends, format) => ends ? ` [${ends.map(format).join(", ")}]` : "";
 const money = cost => cost === null ? "" : `$${cost < 0.1 ? cost.toPrecision(2) : cost.toFixed(2)}`;
 const times = ratio => `${ratio.toPrecision(ratio < 1 ? 3 : 4)}x`;
+const factor = found => found.ends ? `${found.ratio.toPrecision(3)}x [${found.ends.map(end => end.toPrecision(3)).join(", ")}]` : `${times(found.ratio)}, no interval`;
 const palette = () => PALETTES[DARK.matches];
 const values = (row, field) => field === "methods" ? row.methods : [row[field] || ""];
 const path = row => row.kind === "run" ? `${row.folder}/${row.file}` : row.folder;
@@ -109,7 +110,7 @@ function select() {
     .filter((one, i, all) => one && all.indexOf(one) === i).join(", ")];
   fill("baseline", [["", "none"], ...bases.map(named).sort((a, b) => a[1].localeCompare(b[1], "en", { numeric: true }))]);
   if (!baseline() && chosen.task !== rows[0]?.benchmark + rows[0]?.dataset) {
-    selects.baseline.value = bases.find(row => /baseline$/.test(row.config))?.id || "";
+    selects.baseline.value = (bases.find(row => /baseline$/.test(row.config)) || bases.find(row => row.race && row.folder.endsWith("/a")))?.id || "";
   }
   const several = sweepsOf(rows[0]).length > 1;
   fill("question", sweepsOf(rows[0]).flatMap(sweep => sweep.asked.map((asked, k) =>
@@ -132,16 +133,38 @@ function select() {
   return [task, rows];
 }
 
-// Comparison with the baseline
+// Comparison with the baseline. The speed-up is that of `timedrun compare`: of the runs at the target, by pairs of one
+// number if both sets are sides of one race. `data.t` has Student's quantiles for 1, 2 ... degrees of freedom.
+function speedUp(base, row) {
+  const scores = { ratio: base.minutes / row.minutes, of: row.kind === "run" ? "one run" : "scores", ends: null };
+  if (row.kind === "run" || row.scaled || base.scaled) return scores;
+  const times = set => new Map(set.runs.filter(run => run.failure === null).map(run => [run.file, Math.log(run.minutes)]));
+  const moments = logs => {  // mean, its variance, count
+    const mean = logs.reduce((sum, log) => sum + log, 0) / logs.length;
+    return [mean, logs.reduce((sum, log) => sum + (log - mean) ** 2, 0) / (logs.length - 1) / logs.length, logs.length];
+  };
+  const [slow, fast] = [times(base), times(row)], paired = base.race && base.race === row.race;
+  const both = [...slow.keys()].filter(file => fast.has(file));
+  if (!fast.size || !slow.size || (paired && !both.length)) return scores;
+  const sides = (paired ? [both.map(file => slow.get(file) - fast.get(file)), [0]] : [slow, fast].map(side => [...side.values()])).map(moments);
+  const counted = paired ? sides.slice(0, 1) : sides, middle = sides[0][0] - sides[1][0];
+  const variance = counted.reduce((sum, [, of]) => sum + of, 0), known = counted.every(([, , n]) => n > (paired ? 2 : 1));
+  const degrees = variance ** 2 / counted.reduce((sum, [, of, n]) => sum + of ** 2 / (n - 1), 0) || 1;
+  const whole = Math.min(Math.floor(degrees + 1e-9), data.t.length - 1), [more, less] = data.t.slice(whole - 1, whole + 1);
+  const reach = (more + (less - more) * (whole + 1) * (1 - whole / degrees)) * Math.sqrt(variance);  // linear in 1 / degrees
+  const at = set => set.runs.some(run => run.failure !== null) ? " that reach the target" : "";
+  const of = (paired ? `${both.length} pair${both.length > 1 ? "s" : ""}` : `${slow.size} and ${fast.size} runs`) + (at(base) || at(row));
+  return { ratio: Math.exp(middle), of, ends: known ? [middle - reach, middle + reach].map(Math.exp) : null };
+}
 function comparison(row) {
   const base = baseline();
   if (!base || base === row || !row.minutes || !base.minutes || row.failed) return null;
-  const found = { ratio: base.minutes / row.minutes, base };
+  const found = { ...speedUp(base, row), scores: base.minutes / row.minutes, base };
   if (row.cost && base.cost) found.cheaper = 1 - row.cost / base.cost;
   if (row.rate && base.rate && row.unit === base.unit && !row.scaled && !base.scaled) {
     found.samples = base.samples / row.samples;
     found.rate = row.rate / base.rate;
-    found.rest = found.ratio / found.samples / found.rate;
+    found.rest = found.scores / found.samples / found.rate;
   }
   found.unlike = ["dataset", "target", "hardware", "accelerators", "division", "round"].filter(n => row[n] !== base[n]);
   return found;
@@ -150,10 +173,10 @@ function comparisonLines(row) {
   const found = comparison(row);
   if (!found) return baseline() === row ? ["This is the baseline."] : [];
   const share = part => `${Math.abs(part * 100).toFixed(0)} %`, less = 1 - 1 / found.ratio;
-  const lines = [`${times(found.ratio)} as fast as the baseline: ${share(less)} ${less < 0 ? "slower" : "less time"}`];
+  const lines = [`${factor(found)} as fast as the baseline (${found.of}): ${share(less)} ${less < 0 ? "slower" : "less time"}`];
   if (found.cheaper !== undefined) lines.push(`${share(found.cheaper)} ${found.cheaper < 0 ? "more expensive" : "cheaper"}`);
   if (found.samples) {
-    lines.push(`${times(found.ratio)} = ${times(found.samples)} (fewer ${row.unit}) · ${times(found.rate)} (${row.unit} a second)`
+    lines.push(`Of the times shown, ${times(found.scores)} = ${times(found.samples)} (fewer ${row.unit}) · ${times(found.rate)} (${row.unit} a second)`
       + ` · ${times(found.rest)} (evaluation, start-up)`);
   }
   if (found.unlike.length) lines.push(`Not on equal terms: other ${found.unlike.join(", ")}.`);

@@ -159,15 +159,19 @@ CHOOSE = """((name, value) => {
 
 
 @pytest.mark.processes
-def test_a_reader_filters_sorts_compares_and_saves_in_a_real_browser(page, chromium, tmp_path):
+def test_a_reader_filters_sorts_compares_and_saves_in_a_real_browser(page, results, chromium, tmp_path, told):
     chromium.open(page)
     # The most frequent task, compared with its baseline by default; a set without a time comes last.
     assert chromium.run(ROWS) == ["digits_methods", "digits_baseline", "=1+1"]
     assert chromium.run("document.querySelectorAll('canvas').length") == 2
     (ratio,) = chromium.run(
-        "[...document.querySelectorAll('tbody td')].map(c => c.textContent).filter(t => /^[0-9.]+x$/.test(t))"
+        "[...document.querySelectorAll('tbody td')].map(c => c.textContent).filter(t => /^[0-9.]+x /.test(t))"
     )
-    assert ratio == "1.833x"  # 11 min against 6 min
+    of_compare = told("compare", results / "baseline", results / "fast", "--no-paired")
+    shown = [float(text) for text in re.findall(r"[0-9.]+", ratio)]
+    assert shown == pytest.approx([of_compare[name] for name in ("ratio", "low", "high")], rel=5e-3)
+    legend = chromium.run("document.getElementById('legend').textContent + document.getElementById('cut').textContent")
+    assert "frontier:" not in legend and "Runs that stop at a target have no frontier" in legend
 
     chromium.run(f"{CHOOSE}('config', '=digits_methods')")
     assert chromium.run(ROWS) == ["digits_methods"]
@@ -229,7 +233,7 @@ def test_links_open_their_card_and_the_keyboard_opens_and_closes_it(page, chromi
     chromium.press(*ENTER)
     chromium.until("document.getElementById('card').open")
     card = chromium.run("document.getElementById('card').innerText")
-    assert "45 % less time" in card and "1.833x = 1.500x (fewer samples)" in card
+    assert "(3 and 3 runs): 46 % less time" in card and "1.833x = 1.500x (fewer samples)" in card
     chromium.press(*ESCAPE)
     chromium.until("!document.getElementById('card').open")
     assert chromium.run("document.activeElement.textContent") == "digits_methods"
