@@ -6,6 +6,7 @@ Usage: python -m benchmarks.method_cards docs/methods.md
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -95,9 +96,9 @@ def page() -> str:
     lines += ["", "Settings of a config that are used like methods:", ""]
     lines += Table(["setting", "option", ""], settings).markdown()
     for card in [*shown, *options]:
-        lines += ["", f"### {card.name}", "", f"**{card.title}.** {card.summary}", ""]
+        lines += ["", f"### {card.name}", "", *textwrap.wrap(f"**{card.title}.** {card.summary}", 100), ""]
         facts = [*rows(card)[1:], *costs(card.name), *effects(card)]
-        lines += [f"- {subject}: {text}" for subject, text in facts]
+        lines += Table(["", ""], [[subject, text.replace("|", "\\|")] for subject, text in facts]).markdown()
     return "\n".join(lines)
 
 

@@ -7,8 +7,6 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST_WORDS, MOST_COLUMNS, MOST_LINES = 32, 100, 120
 LONGER = {"decisions.md", "methods.md"}  # methods.md is made from the cards
 INVERTED = re.compile(r"(Of|Nor|Gone|Named|Refused|Also \w+ed|Not|Weaker|So|Thus|Whoever|Whatever)\b")
-PENDING = {"docs/methods.md"}
-"""Pages that wait for their new words; the set only shrinks."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += [ROOT / f"{benchmark}/README.md" for benchmark in ("image_classification", "language_model")]
 
@@ -43,8 +41,7 @@ def faults(page: Path) -> list[str]:
 
 
 def test_every_page_has_short_sentences_whose_subject_comes_first():
-    names = {str(page.relative_to(ROOT)): faults(page) for page in PAGES}
-    assert {name for name, found in names.items() if found} == PENDING, names
+    assert not {str(page.relative_to(ROOT)): found for page in PAGES if (found := faults(page))}
 
 
 def test_sentences_are_found_in_paragraphs_and_lists_without_code_and_tables():

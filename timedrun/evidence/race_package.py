@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from judging.checking.check_report import CheckResult, summary_lines
+from judging.ground.result_files import read_object
+from judging.scoring.recorded_run import recorded_run_of
 from mlevents.record import read
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.summary import summarize
@@ -19,6 +21,10 @@ def package_race(race: Race, folder: Path) -> tuple[str, bool, dict[str, Any]]:
     its verdicts for race.json."""
     first = next(turn for turn in race.turns if turn.side in race.racing)
     answers = race.options.get("answers")
+    system = recorded_run_of(paths_of(folder, first).log).system
+    if not answers and not read_object(system).get("host_processors_per_node"):
+        what = "the number of this machine's processors is not known; give host_processors_per_node in --answers"
+        return f"skipped: {what}", False, {}
     made = package.package(
         [folder / side for side in race.racing],
         folder / "package",

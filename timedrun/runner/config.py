@@ -59,7 +59,8 @@ class RunConfig:
     """Samples in one optimizer step over all ranks."""
     micro_batch: int = 0
     """At most this many samples in one forward pass of a rank; 0: the whole local batch."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """auto: CUDA if torch sees a device, else the CPU."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     emulation: Literal["refuse", "allow"] = field(default="refuse", metadata=LATER)
     """On a CPU without instructions for `precision`, where a step takes 10 to 90 times as long as in fp32."""

@@ -39,7 +39,7 @@ td, th { min-width: 4rem; } td.number { min-width: 0; }
 .bars td, .bars th { flex: 1 0 18%; border: 0; }
 .bars .bar { flex: 1 0 100%; height: .8rem; padding: 0; margin-bottom: .3rem; } .bars th:last-child { display: none; } }
 @media (prefers-color-scheme: dark) { figure img { filter: invert(.93) hue-rotate(180deg); } }
-@media print { :root { color-scheme: light; } body { max-width: none; font-size: 11px; padding: 0; }
+@media print { :root { color-scheme: light; font-size: 11px; } body { max-width: none; font-size: 1rem; padding: 0; }
 figure img { filter: none; min-width: 0; } figure, tr, .answer { break-inside: avoid; } h2 { break-after: avoid; } }
 """
 SECTIONS: Final = {

@@ -46,6 +46,7 @@ def random_state() -> dict[str, Any]:
         "numpy": [str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), *(float(r) for r in rest)],
         "torch": torch.get_rng_state(),
         "cuda": list(torch.cuda.get_rng_state_all()) if torch.cuda.is_available() else [],
+        **({"mps": torch.mps.get_rng_state()} if torch.backends.mps.is_available() else {}),
     }
 
 
@@ -62,6 +63,8 @@ def set_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
+    if "mps" in state:
+        torch.mps.set_rng_state(state["mps"])
 
 
 def seed_everything(seed: int) -> None:

@@ -124,8 +124,13 @@ def bucket_megabytes(model: nn.Module) -> float:
 
 
 def choose_device(device: str, local_rank: int = 0) -> torch.device:
-    """Return the torch device for "auto" (CUDA if available), "cpu" or "cuda". Raises UsageError for "cuda" without a
-    CUDA device for this local rank."""
+    """Return the torch device for "auto" (CUDA if available), "cpu", "cuda" or "mps" (Apple's GPU). Raises UsageError
+    without such a device for this local rank."""
+    if device == "mps":
+        if local_rank or not torch.backends.mps.is_available():
+            found = "torch sees one here; use --ranks 1" if local_rank else "torch sees none here; use --device cpu"
+            raise UsageError(f"no MPS device for local rank {local_rank}: {found}.")
+        return torch.device("mps")
     count = torch.cuda.device_count()
     if device == "cpu" or (device == "auto" and count == 0):
         return torch.device("cpu")

@@ -6,23 +6,23 @@ the variable of the ranks and its value, the wrapper's temporary folder, which i
 """
 
 import contextlib
-import os
 import shutil
 import signal
 import sys
 import time
 
+import psutil
+
 if __name__ == "__main__":
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # a scheduler may signal every process of a job
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.read()  # until the wrapper has ended
-    mark = os.fsencode(f"\0{sys.argv[1]}={sys.argv[2]}/")
     for _ in range(100):  # a process that hangs in the kernel is not waited for
         found = False
-        for process in filter(str.isdecimal, os.listdir("/proc")):
-            with contextlib.suppress(OSError), open(f"/proc/{process}/environ", "rb") as environment:
-                if mark in b"\0" + environment.read():
-                    os.kill(int(process), signal.SIGKILL)
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get(sys.argv[1], "").startswith(f"{sys.argv[2]}/"):
+                    process.kill()
                     found = True
         if not found:
             break

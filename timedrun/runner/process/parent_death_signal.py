@@ -1,8 +1,10 @@
-"""Processes that the kernel ends together with the process that started them (prctl(2))."""
+"""Processes that end with the process that started them, by Linux (prctl(2)) or by a thread that watches it."""
 
 import ctypes
 import os
 import signal
+import threading
+import time
 from typing import Final
 
 from judging.ground.stdio import write
@@ -10,6 +12,8 @@ from timedrun.runner.process.launch_env import LAUNCHED
 
 VARIABLE: Final = "TIMEDRUN_PARENT"
 """Environment variable: the process whose end stops this one as SIGTERM does."""
+INTERVAL: Final = 0.2
+"""Seconds between two looks at the parent where the kernel has no prctl."""
 
 
 def environment() -> dict[str, str]:
@@ -29,13 +33,16 @@ def obey_environment() -> None:
 
 
 def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send `number` to this process when `parent`, which started it, ends.
+    """Send `number` to this process when `parent`, which started it, ends. Linux does; elsewhere a thread does so
+    within `INTERVAL`.
 
     The process requests this itself, since code between fork and exec (preexec_fn of subprocess) can deadlock if the
     parent has threads. If `parent` has ended before the request, this process ends at once.
     """
     library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(1, ctypes.c_ulong(number), 0, 0, 0):  # linux/prctl.h: PR_SET_PDEATHSIG
+    if not hasattr(library, "prctl"):
+        threading.Thread(target=_watch, args=(parent, number), daemon=True).start()
+    elif library.prctl(1, ctypes.c_ulong(number), 0, 0, 0):  # linux/prctl.h: PR_SET_PDEATHSIG
         raise OSError(ctypes.get_errno(), "the kernel refused to signal the end of the parent process (prctl)")
     if os.getppid() != parent:
         write(
@@ -43,3 +50,9 @@ def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
             f" `timedrun run --ranks` nor a race started it, unset {LAUNCHED} and {VARIABLE}.\n"
         )
         os._exit(128 + number)
+
+
+def _watch(parent: int, number: signal.Signals) -> None:
+    while os.getppid() == parent:
+        time.sleep(INTERVAL)
+    os.kill(os.getpid(), number)

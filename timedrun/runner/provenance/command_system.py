@@ -31,7 +31,7 @@ Python = tuple[str, ...]
 
 def name_of(config: str) -> str:
     """Return the default name of the system of a command."""
-    devices = hardware.gpus() or [""]
+    devices = hardware.gpus() or ["CPU"]
     return hardware.system_name(config, len(devices), devices[0])
 
 

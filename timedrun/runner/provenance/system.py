@@ -47,8 +47,9 @@ def describe(
         import torch
 
         software = {"framework": f"PyTorch {torch.__version__}", "other_software_stack": _software()}
-    gpus = [] if device else hardware.gpus()
-    none = {key: NOT_APPLICABLE for key in KEYS if device and key.startswith("accelerator_")}
+    of_mac = [f"{hardware.processor()['host_processor_model_name']} GPU"] if device == "mps" else []
+    gpus = of_mac if device else hardware.gpus()
+    none = {key: NOT_APPLICABLE for key in KEYS if device and not of_mac and key.startswith("accelerator_")}
     named = {"accelerators_per_node": str(len(gpus)), "accelerator_model_name": gpus[0] if gpus else NOT_APPLICABLE}
     known = {"submitter": submitter, "division": division, "status": status, "system_name": system_name}
     return {

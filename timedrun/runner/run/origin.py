@@ -133,5 +133,5 @@ def of_measurements(device: str) -> dict[str, Any]:
 
 def platform_name(settings: RunConfig, ranks: ProcessGroup) -> str:
     """Return the config's system id, or the default name of the system of its ranks."""
-    gpu = torch.cuda.get_device_name(ranks.device) if ranks.device.type == "cuda" else ""
-    return settings.submission.platform or system_name(settings.name, ranks.world_size, gpu)
+    kind = torch.cuda.get_device_name(ranks.device) if ranks.device.type == "cuda" else ranks.device.type.upper()
+    return settings.submission.platform or system_name(settings.name, ranks.world_size, kind)

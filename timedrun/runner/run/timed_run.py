@@ -418,4 +418,6 @@ class TimedRun:
     def _synchronize(self) -> None:
         if self.ranks.device.type == "cuda":
             torch.cuda.synchronize(self.ranks.device)
+        elif self.ranks.device.type == "mps":
+            torch.mps.synchronize()
         self.ranks.all_reduce_max([0.0])

@@ -133,6 +133,7 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"evaluation": {"target": 75.9}}, {}, "not a percentage"),
     ({"methods": (MixUp(), CutMix())}, {}, "both mix each image with another one of its batch; remove one of them"),
     ({"device": "cuda"}, {}, "no CUDA device"),
+    ({"device": "mps"}, {}, "no MPS device for local rank 0: torch sees none here; use --device cpu"),
     ({"precision": "fp16"}, {}, "fp16 needs a CUDA device"),
     ({"precision": "bf16"}, {}, "41 times as long as one in fp32; set --precision fp32, --device cuda"),
     ({"warm_up_steps": 0, "global_batch": 12}, {"place": LaunchEnv("none", 0, 3, 0, 3)}, "--warm-up-steps 1"),
