@@ -79,14 +79,12 @@ def planned_race(
         if number_formats.emulated(side.config.precision, side.config.device)
     }
     options = request.launch.recorded() | {"answers": request.answers and str(request.answers)}
-    name, runs = benchmark.name, request.rounds.runs
-    race = Race(benchmark=name, runs=runs, options=options, emulated=emulated, sides={}, turns=[], **plan)
-    planned = RacePlan(race, [side.planned for side in sides], request.rounds)
-    race = planned.scheduled()
+    facts = {"benchmark": benchmark.name, "options": options, "emulated": emulated, **plan}
+    planned = RacePlan.of([side.planned for side in sides], request.rounds, **facts)
     if parent:
-        expect(parent, benchmark.name, [side.settings for side in planned.all_sides])
-    require_possible(request, benchmark, sides, race)
-    return planned.make_folder(request.results), race
+        expect(parent, benchmark.name, [side.settings for side in planned.sides])
+    require_possible(request, benchmark, sides, planned.race)
+    return planned.make_folder(request.results), planned.race
 
 
 def require_possible(request: ConfigRequest, benchmark: Benchmark, sides: Sequence[ConfigSide], race: Race) -> None:

@@ -1,6 +1,5 @@
 """A timed run in a child process, as `race` and `reproduce --run` start it."""
 
-import signal
 import subprocess
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from mlevents.terminal_escape import printable
 from timedrun.racing.race_file import Turn, paths_of, side_file
 from timedrun.runner.process import parent_death_signal
 from timedrun.runner.process.launch_env import LABEL, Launch
-from timedrun.runner.process.stop_signals import handled
+from timedrun.runner.process.stop_signals import handling
 from timedrun.runner.storage.method_sources import changes_naming
 
 LAST_LINES: Final = 12
@@ -85,33 +84,28 @@ def run_child(
 
     last: deque[str] = deque(maxlen=LAST_LINES)
     lines: Iterable[str] = ()
-    previous = {number: signal.signal(number, forward) for number in handled()}
-    try:
-        with ExitStack() as stack:
-            if parent is not None:
-                assert not keep_output
-                child = parent.fork(command[command.index("timedrun") + 1 :], 2, label)
-            else:
-                child = process = stack.enter_context(
-                    subprocess.Popen(
-                        command,
-                        env=parent_death_signal.environment() | {LABEL: label},
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.PIPE if keep_output else None,
-                        text=True,
-                        errors="replace",
-                        process_group=0,
-                    )
+    with handling(forward), ExitStack() as stack:
+        if parent is not None:
+            assert not keep_output
+            child = parent.fork(command[command.index("timedrun") + 1 :], 2, label)
+        else:
+            child = process = stack.enter_context(
+                subprocess.Popen(
+                    command,
+                    env=parent_death_signal.environment() | {LABEL: label},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE if keep_output else None,
+                    text=True,
+                    errors="replace",
+                    process_group=0,
                 )
-                lines = process.stderr or ()
-            if received:  # before `child` was assigned
-                child.send_signal(received[0])
-            for line in lines:
-                stdio.write(printable(line.removesuffix("\n")) + "\n")
-                last.append(line.strip())
-            code = child.wait()
-    finally:
-        for handled_signal, handler in previous.items():
-            signal.signal(handled_signal, handler)
+            )
+            lines = process.stderr or ()
+        if received:  # before `child` was assigned
+            child.send_signal(received[0])
+        for line in lines:
+            stdio.write(printable(line.removesuffix("\n")) + "\n")
+            last.append(line.strip())
+        code = child.wait()
     return code, " ".join(filter(None, last)), received[0] if received else 0

@@ -65,9 +65,8 @@ class CommandRequest:
 def new_race(request: CommandRequest) -> tuple[Path, Race]:
     """Plan a race of commands, find what can be found before it, and write its folder."""
     plan = plan_of(request)
-    race = plan.scheduled()
-    if len({turn.seed for turn in race.turns}) > 1:
-        sides = [(side.label, CommandSide(**side.settings)) for side in plan.all_sides]
+    if len({turn.seed for turn in plan.race.turns}) > 1:
+        sides = [(side.label, CommandSide(**side.settings)) for side in plan.sides]
         blind = [label for label, side in sides if not side.names_seed(source_of(side.command, Path.cwd()))]
         if blind:
             name, names = sides[0][1].seed_variable, ", ".join(blind)
@@ -75,7 +74,7 @@ def new_race(request: CommandRequest) -> tuple[Path, Race]:
                 printable(f"{names}: neither the command nor its source names {name}, so that all runs may have one")
                 + f" seed; write {{seed}} in the command, or read the variable {name}"
             )
-    return plan.make_folder(request.results), race
+    return plan.make_folder(request.results), plan.race
 
 
 def plan_of(request: CommandRequest) -> RacePlan:
@@ -111,7 +110,13 @@ def plan_of(request: CommandRequest) -> RacePlan:
         first = {"control": commits["a"]} if request.rounds.control else {}
         options = {"repo": request.repo, "build": request.build, "shared": list(request.share)}
         options["commits"] = {side: asdict(revision) for side, revision in (commits | first).items()}
-    race = Race(
+    planned = [
+        Side(name=name, label=labels[name], settings=asdict(side), tuned=records.get(name))
+        for name, side in sides.items()
+    ]
+    return RacePlan.of(
+        planned,
+        request.rounds,
         benchmark=COMMANDS,
         options=options,
         commands={label: command for label, command in labelled.values() if label != command and not commits},
@@ -120,15 +125,7 @@ def plan_of(request: CommandRequest) -> RacePlan:
         tuning=tuning,
         differences=changed,
         no_package=no_package,
-        runs=request.rounds.runs,
-        sides={},
-        turns=[],
     )
-    planned = [
-        Side(name=name, label=labels[name], settings=asdict(side), tuned=records.get(name))
-        for name, side in sides.items()
-    ]
-    return RacePlan(race, planned, request.rounds)
 
 
 def labelled_commands(request: CommandRequest) -> tuple[dict[str, tuple[str, str]], dict[str, Revision]]:

@@ -32,7 +32,7 @@ from timedrun.racing.output_reader import ESCAPES, FINITE, OutputReader, Reading
 from timedrun.racing.received_output import Chunk, FollowedFile, ReceivedOutput
 from timedrun.runner.process.blocks import Outcome
 from timedrun.runner.process.load_counters import LoadCounters, log_load
-from timedrun.runner.process.stop_signals import handled
+from timedrun.runner.process.stop_signals import handling
 from timedrun.runner.process.verdict import FINE, verdict_of
 from timedrun.runner.provenance import command_system, source
 from timedrun.runner.storage import source_copies
@@ -111,7 +111,7 @@ class CommandRun:
         """Run the command to its end. Return its exit code, and the signal that ended it, or 0. Raises TimedrunError if
         it could not be started."""
         pythons = set[command_system.Python]()
-        with self._signals():
+        with handling(self._receive):
             self.paths.side.mkdir(parents=True)
             log = RunLog(self.paths.log, clock=lambda: self._wall + self._now)
             self._protocol = Protocol(log)
@@ -214,20 +214,10 @@ class CommandRun:
             start_new_session=True,
         )
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Pass signals on to the command, the second as SIGKILL."""
-
-        def receive(number: int, frame: FrameType | None) -> None:
-            self._end(signal.SIGKILL if self._received else signal.Signals(number))
-            self._received.append(number)
-
-        previous = {number: signal.signal(number, receive) for number in handled()}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        """Pass a signal on to the command, the second as SIGKILL."""
+        self._end(signal.SIGKILL if self._received else signal.Signals(number))
+        self._received.append(number)
 
     def _end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask the command to end by a signal to its process group, which is killed END_SECONDS later."""

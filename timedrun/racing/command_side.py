@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import cattrs
-
 from judging.ground.errors import UsageError
 from judging.ground.result_files import read_json
 from mlevents.rounds.own_rules import benchmark_rules
 from mlevents.rounds.ruleset import BenchmarkRules
 from timedrun.racing.output_reader import MLLOG, OutputReader, OutputSettings
-from timedrun.racing.race_file import COMMANDS
+from timedrun.racing.race_file import COMMANDS, structured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +92,4 @@ class CommandSide(OutputSettings):
 
 def side_in(file: Path) -> CommandSide:
     """Return the settings of runs of a command in a file of JSON. Raises UsageError if it holds none."""
-    try:
-        return cattrs.structure(read_json(file), CommandSide)
-    except (cattrs.BaseValidationError, TypeError) as error:
-        raise UsageError(f"{file}: {'; '.join(cattrs.transform_error(error))}.") from None
+    return structured(read_json(file), CommandSide, file)

@@ -1,9 +1,9 @@
 """Plan of a race: its sides, each a command line with settings of its own, and how often they run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from judging.comparison.sequential import FIRST_LOOK
 from judging.ground import ledger
@@ -58,59 +58,51 @@ class Rounds:
                 raise UsageError("--until-decided looks at times only; add `time < 1x` to --keep-if, or leave it out.")
 
 
-@dataclass(frozen=True)
-class RacePlan:
-    """A new race: what it is, its sides and its rounds."""
+class RacePlan(NamedTuple):
+    """A new race and its sides, the control among them."""
 
     race: Race
-    """With all that neither the sides nor the rounds say."""
-    sides: Sequence[Side]
-    rounds: Rounds
+    sides: list[Side]
 
-    @property
-    def all_sides(self) -> list[Side]:
-        """The sides, and the first one again as the control."""
-        first = self.sides[0]
+    @classmethod
+    def of(cls, sides: Sequence[Side], rounds: Rounds, **facts: Any) -> Self:
+        """Return the plan of a race of `sides`, with the `facts` of a race that neither they nor the rounds say. Raises
+        UsageError for rounds that these sides cannot run."""
+        rounds.require_possible(sides)
+        first = sides[0]
         settings = {**first.settings, "name": CONTROL}
         control = Side(name=CONTROL, label=f"{first.label} (control)", settings=settings)
-        return [*self.sides, *[control] * bool(self.rounds.control)]
-
-    def scheduled(self) -> Race:
-        """Return the race with all its turns. Raises UsageError for rounds that these sides cannot run."""
-        rounds, names = self.rounds, [side.name for side in self.sides]
-        rounds.require_possible(self.sides)
-        return replace(
-            self.race,
-            sides={side.name: side.label for side in self.all_sides},
-            tuned={side.name: side.tuned for side in self.sides if side.tuned},
+        everyone = [*sides, *[control] * bool(rounds.control)]
+        race = Race(
+            runs=rounds.runs,
+            sides={side.name: side.label for side in everyone},
+            tuned={side.name: side.tuned for side in sides if side.tuned},
             control=CONTROL if rounds.control else "",
             until_decided=rounds.until_decided,
             keep_if=rounds.keep_if or "",
-            turns=schedule(
-                names, rounds.runs, rounds.first_seed, unpaired_seeds=rounds.unpaired_seeds, control=rounds.control
-            ),
+            turns=schedule([side.name for side in sides], rounds),
+            **facts,
         )
+        return cls(race, everyone)
 
     def make_folder(self, results: str | None) -> Path:
         """Make the folder of the race, `results` or one of the next number, with a file for each side; return it."""
-        folder = make_new_folder(results, Path("runs") / self.race.benchmark, self.scheduled().verb)
+        folder = make_new_folder(results, Path("runs") / self.race.benchmark, self.race.verb)
         (folder / "sides").mkdir()
         ledger.place(folder).touch()  # one for all sets
-        for side in self.all_sides:
+        for side in self.sides:
             write_json(side_file(folder, side.name), dict(side.settings))
         return folder
 
 
-def schedule(
-    sides: Sequence[str], runs: int, first_seed: int, *, unpaired_seeds: bool = False, control: int = 0
-) -> list[Turn]:
+def schedule(sides: Sequence[str], rounds: Rounds) -> list[Turn]:
     """Return all runs in order: every side once a round, in an order that is reversed every other round (A B, B A, A B
     ...), so that a machine which slows down or speeds up favours none. The runs of a round share a seed, or with
     `unpaired_seeds` all runs have different ones. The side `CONTROL` runs in the first `control` rounds as well."""
     turns = []
-    for number in range(runs):
-        of_round = [*sides, CONTROL] if number < control else sides
+    for number in range(rounds.runs):
+        of_round = [*sides, CONTROL] if number < rounds.control else sides
         for place, side in list(enumerate(of_round))[:: -1 if number % 2 else 1]:
-            seed = first_seed + number + (place * runs if unpaired_seeds else 0)
+            seed = rounds.first_seed + number + (place * rounds.runs if rounds.unpaired_seeds else 0)
             turns.append(Turn(side=side, number=number, seed=seed))
     return turns

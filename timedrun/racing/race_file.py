@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 import cattrs
 
@@ -16,6 +16,8 @@ from judging.ground.config_values import digest_of
 from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.race_labels import RACE_FILE
 from judging.ground.result_files import ResultPaths, read_json, write_json
+from mlevents.record import read
+from mlevents.summary import RunSummary, summarize
 
 COMMANDS: Final = "command"
 """What stands for a benchmark in a race of commands."""
@@ -29,6 +31,7 @@ ALONE: Final = ", alone"
 LEFT_OUT: Final = ", left out"
 PROFILES: Final = "profiles.json"
 """In the folder of an ablation: profiles of its bare config and of each method alone, made before its runs."""
+Kind = TypeVar("Kind")
 Status = Literal["planned", "running", "finished", "failed", "interrupted", "left out", "not needed"]
 
 
@@ -157,10 +160,7 @@ class Tuned:
     def read(cls, values: Any, settings: Mapping[str, Any], source: Path) -> Tuned | None:
         """Return the record `values` of `source`, with whether `settings` are those that it is of; None if there is
         none. Raises UsageError for values that are no record."""
-        try:
-            record = cattrs.structure(values, cls) if values is not None else None
-        except (cattrs.BaseValidationError, TypeError) as error:
-            raise UsageError(f"{source}: tuning: {'; '.join(cattrs.transform_error(error))}.") from None
+        record = structured(values, cls, f"{source}: tuning") if values is not None else None
         return record and replace(record, changed=record.of != chosen_digest(settings))
 
     @property
@@ -218,6 +218,10 @@ class Race:
         turns = [turn for turn in self.turns if (turn.side, turn.status) == (side, status)]
         return sorted(turns, key=lambda turn: turn.number)
 
+    def finished(self, folder: Path, side: str) -> list[RunSummary]:
+        """Return the runs of a side that have finished, by number, as their logs in `folder` have them."""
+        return [summarize(read(paths_of(folder, turn).log)) for turn in self.of_side(side, "finished")]
+
     @property
     def verb(self) -> str:
         """The verb that planned it."""
@@ -245,6 +249,14 @@ class Race:
         write_json(folder / RACE_FILE, {**plan.pop("report"), "race": plan})
 
 
+def structured(values: Any, kind: type[Kind], source: object) -> Kind:
+    """Return the `kind` that `values` describe. Raises UsageError, which names their `source`, if they do not."""
+    try:
+        return cattrs.structure(values, kind)
+    except (cattrs.BaseValidationError, TypeError) as error:
+        raise UsageError(f"{source}: {'; '.join(cattrs.transform_error(error))}.") from None
+
+
 def load(folder: Path) -> Race:
     """Return the race in `folder`; raise UsageError if it holds none, or one without a schedule."""
     if not (folder / RACE_FILE).is_file():
@@ -253,10 +265,7 @@ def load(folder: Path) -> Race:
     if not isinstance(values, dict) or "race" not in values:
         raise UsageError(f"{folder / RACE_FILE} holds no schedule to go on with; `timedrun report` reads the results.")
     plan = values.pop("race")
-    try:
-        return cattrs.structure({**plan, "report": values}, Race)
-    except (cattrs.BaseValidationError, TypeError) as error:
-        raise UsageError(f"{folder / RACE_FILE}: {'; '.join(cattrs.transform_error(error))}.") from None
+    return structured({**plan, "report": values}, Race, folder / RACE_FILE)
 
 
 def planned(folder: Path) -> Race | None:

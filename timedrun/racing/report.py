@@ -28,10 +28,9 @@ from judging.pages.table import Table
 from judging.scoring.clocks import Clocks, clocks, start_up
 from judging.scoring.interval import Interval, as_values
 from judging.scoring.power import energy_text, shared_energy
-from mlevents.record import read
 from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.run_status import reached
-from mlevents.summary import RunSummary, summarize
+from mlevents.summary import RunSummary
 from mlevents.terminal_escape import printable
 from timedrun.racing.command_side import side_in
 from timedrun.racing.decision import KeepIf, as_json, control_words, time_words
@@ -60,10 +59,7 @@ class Report:
     def __init__(self, race: Race, folder: Path) -> None:
         self.race = race
         self.folder = folder
-        self.sets: Sets = {
-            side: [summarize(read(paths_of(folder, turn).log)) for turn in race.of_side(side, "finished")]
-            for side in race.sides
-        }
+        self.sets: Sets = {side: race.finished(folder, side) for side in race.sides}
         self.ratios: dict[Comparison, Ratio] = {}
         self.control: Ratio | None = None
         self.problems: list[str] = []
@@ -149,8 +145,7 @@ class Report:
         for comparison in self.race.comparisons:
             slow, fast = pairs_of(self.sets[comparison.slow], self.sets[comparison.fast])
             sides = (comparison.slow, comparison.fast)
-            names = dict(zip(("slow", "fast"), map(self.race.sides.__getitem__, sides), strict=True))
-            name = f"{names['slow']} against {names['fast']}"
+            name = " against ".join(self.race.sides[side] for side in sides)
             if empty := [side for side in sides if not self.sets[side]]:
                 ends = [turn for turn in self.race.turns if turn.side == empty[0] and turn.why]
                 why = next((f": run {turn.number} {turn.status}, {turn.why}" for turn in ends), "")
@@ -159,13 +154,12 @@ class Report:
             attempts = [self._attempts(side) for side in sides]
             pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence, attempts=attempts)
             if ratio := self.guarded(name, pairs):
-                self.ratios[comparison] = self.resolved(replace(ratio, **names))  # type: ignore[arg-type]
+                self.ratios[comparison] = self.resolved(ratio, *sides)
         if self.race.control:
             first = next(iter(self.race.sides))
             again, runs = pairs_of(self.sets[self.race.control], self.sets[first])
             if len(runs) > 1 and (ratio := self.guarded("control", partial(compare_sets, again, runs, paired=True))):
-                names = {"slow": self.race.sides[first], "fast": self.race.sides[self.race.control]}
-                self.control = self.resolved(replace(ratio, **names))  # type: ignore[arg-type]
+                self.control = self.resolved(ratio, first, self.race.control)
 
     @property
     def confidence(self) -> float:
@@ -391,8 +385,10 @@ class Report:
             *[", ".join(self.per_sample(comparison)) if comparison else "-"] * bool(self.predicted),
         ]
 
-    def resolved(self, ratio: Ratio) -> Ratio:
-        """Return a ratio with the resolution of the clock of commands in its interval, if their runs are short."""
+    def resolved(self, ratio: Ratio, slow: str, fast: str) -> Ratio:
+        """Return a ratio with the labels of its sides and, if runs of commands are short, the resolution of their clock
+        in its interval."""
+        ratio = replace(ratio, slow=self.race.sides[slow], fast=self.race.sides[fast])
         shortest = 60 * min(ratio.minutes_slow or math.inf, ratio.minutes_fast or math.inf)
         if self.race.benchmark != COMMANDS or shortest >= SHORT or ratio.low is None or ratio.high is None:
             return ratio

@@ -12,8 +12,7 @@ from judging.ground.errors import UsageError
 from judging.ground.race_labels import label_of
 from judging.ground.result_files import ResultPaths, read_json
 from judging.scoring.run_set import distinct_sets_at
-from mlevents.record import read
-from mlevents.summary import RunSummary, summarize
+from mlevents.summary import RunSummary
 from timedrun.racing.race_file import Race, paths_of, planned
 
 WARM_UPS: Final = ("schedule.warmup_epochs", "schedule.warmup_steps")
@@ -52,8 +51,7 @@ def curves_of(race: Race, folder: Path) -> list[Curve]:
     """Return the curves of the finished runs of a sweep."""
     budgets_of: Budgets = {}
     for side, budget in race.budgets.items():
-        runs = [summarize(read(paths_of(folder, turn).log)) for turn in race.of_side(side, "finished")]
-        _add(budgets_of, budget.curve, budget.ratio, runs)
+        _add(budgets_of, budget.curve, budget.ratio, race.finished(folder, side))
     return _curves(budgets_of, [race])
 
 

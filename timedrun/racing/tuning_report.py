@@ -8,10 +8,8 @@ from typing import Any, Final
 from judging.ground import ledger
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
-from mlevents.record import read
-from mlevents.summary import summarize
 from mlevents.terminal_escape import printable
-from timedrun.racing.race_file import Race, Tuned, paths_of
+from timedrun.racing.race_file import Race, Tuned
 from timedrun.racing.report import Packager, Report, Sets
 from timedrun.racing.search import SEARCHED, Search
 
@@ -85,8 +83,7 @@ class TuningReport(Report):
         for base, label in self.tuning.labels.items():
             names = {f"{base}_0": f"{label} as given", (self.search.best(base) or ("",))[0]: f"{label} tuned"}
             for name, words in names.items():
-                logs = [paths_of(self.folder, turn).log for turn in self.race.of_side(name, "finished")]
-                sets |= {words: [summarize(read(log)) for log in logs]} if logs else {}
+                sets |= {words: runs} if (runs := self.race.finished(self.folder, name)) else {}
         return sets
 
     def over_time(self) -> list[dict[str, Any]]:

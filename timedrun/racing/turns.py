@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from judging.ground import stdio
 from judging.ground.result_files import ResultPaths, hold, new_folder
 from mlevents.record import read
 from timedrun.racing.race_file import COMMANDS, Race, Start, Status, Turn, paths_of
 from timedrun.runner.process.progress import duration
-from timedrun.runner.process.stop_signals import handled
+from timedrun.runner.process.stop_signals import handling
 from timedrun.runner.process.verdict import FINE, verdict_of
 
 MOST_FAILURES: Final = 3
@@ -98,17 +98,13 @@ def _noted_signals(received: list[int]) -> Iterator[None]:
 
     def receive(number: int, frame: FrameType | None) -> None:
         if received:
-            signal.signal(number, previous[number])
+            signal.signal(number, before[signal.Signals(number)])
             os.kill(os.getpid(), number)
         else:
             received.append(number)
 
-    previous: dict[int, Any] = {number: signal.signal(number, receive) for number in handled()}
-    try:
+    with handling(receive) as before:
         yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _outcome(paths: ResultPaths, code: int | None, interrupted: bool) -> tuple[Status, str]:

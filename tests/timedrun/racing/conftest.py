@@ -8,7 +8,7 @@ import pytest
 
 from mlevents import keys
 from tests.judging.conftest import write_run as write_log
-from timedrun.racing.plan import schedule
+from timedrun.racing.plan import Rounds, schedule
 from timedrun.racing.race_file import Comparison, Race, Start, Turn
 from timedrun.racing.turns import run_all
 
@@ -54,7 +54,7 @@ def plan() -> Callable[..., Race]:
             options={},
             sides={side: f"config {side}" for side in sides},
             comparisons=[Comparison(row=f"config {side}", slow=side, fast=sides[-1]) for side in sides[:-1]],
-            turns=schedule(sides, runs, 1),
+            turns=schedule(sides, Rounds(runs=runs)),
         )
 
     return make

@@ -1,17 +1,12 @@
 """Commits as sides: a folder for each, nothing left, and no silent loss of changes."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from judging.ground.errors import PreflightError, UsageError
+from tests.timedrun.conftest import git
 from timedrun.racing.checkouts import LOCKED, WORKTREE, checked_out, differences, hint, revisions
-
-
-def git(folder: Path, *words: str) -> str:
-    names = ("-c", "user.name=A", "-c", "user.email=a@example.org")
-    return subprocess.run(["git", "-C", folder, *names, *words], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """A command's run: its clock is the harness's, its log passes the checks, and it ends cleanly however it ends."""
 
 import contextlib
-import json
-import os
 import signal
 import sys
 import threading
@@ -52,14 +50,44 @@ def test_a_run_is_a_log_with_command_seed_environment_and_both_times(tmp_path):
     assert [str(finding) for finding in findings if finding.level == "error" or "evaluation" in finding.rule] == []
 
 
-def test_lines_start_and_stop_the_clock_and_the_last_quality_counts(tmp_path):
-    script = "sleep 0.2; echo warm; sleep 0.1; echo loss:0.5; sleep 0.1; echo loss:0.7; echo stop"
-    run(tmp_path / "set", script, start="warm", stop="stop")
+WARM = {"start": "warm", "stop": "stop"}
+ENDED = {"stop_at_target": True}
+LATE = "echo loss:0.2; sleep 0.2; (echo loss:3; sleep 0.2; printf loss:0.5) > $SEED.log; sleep 0.2; echo bye"
+
+
+@pytest.mark.parametrize(
+    ("script", "settings", "qualities", "seconds", "missed"),
+    [
+        ("sleep 0.2; echo warm; sleep 0.1; echo loss:0.5; sleep 0.1; echo loss:0.7; echo stop", WARM, [0.5, 0.7],
+         (0.15, 0.35), ""),  # two sleeps of 0.1 s, one of 0.2 s is before
+        ("echo warm; echo loss:0.5; echo loss:1.7; echo stop", WARM, [0.5, 1.7], (0, 5), "target not reached"),
+        ("(setsid sleep 3 &); printf loss:0.5", {}, [0.5], (0, 2), ""),  # the last line needs no end
+        # The clock is that of the process and not of what it leaves.
+        ("echo loss:0.5; sleep 0.3; echo loss:3; sleep 60 &", {"to_end": True}, [0.5, 3], (0.3, 0.9),
+         "target not reached"),
+        ("echo loss:0.5; exit 4", {"to_end": True}, [0.5], (0, 5), "exit code 4"),
+        *(("echo loss:3; echo loss:0.5; sleep 60; echo end", ENDED | of, [3, 0.5], (0, 20), "")
+          for of in ({}, {"to_end": True}, {"stop": "end"})),
+        ("echo loss:3; echo loss:0.5", ENDED | {"target": 0.1}, [3, 0.5], (0, 20), "target not reached"),
+        # A file that the command writes, new, shorter than it was or longer, is read in place of its output.
+        (LATE, {"log": "*.log"}, [3, 0.5], (0.4, 0.7), ""),
+        ("echo loss:0.4 > $SEED.log", {"log": "{seed}.log"}, [0.4], (0, 5), ""),
+        ("echo loss:0.4 > old.log", {"log": "old.log"}, [0.4], (0, 5), ""),
+        ("echo loss:0.4 >> old.log", {"log": "old.log"}, [0.4], (0, 5), ""),
+    ],
+)  # fmt: skip
+def test_a_run_has_the_qualities_and_the_time_that_its_settings_say(
+    script, settings, qualities, seconds, missed, tmp_path
+):
+    (tmp_path / "old.log").write_text("loss:0.1 and more\n")
+    code, _ = run(tmp_path / "set", script, **settings)
     log = read(tmp_path / "set" / "result_0.txt")
-    assert log.status == keys.SUCCESS and log.final_quality == 0.7
-    assert log.minutes is not None and 0.15 <= 60 * log.minutes < 0.35  # two sleeps of 0.1 s, one of 0.2 s is before
-    run(tmp_path / "other", "echo warm; echo loss:0.5; echo loss:1.7; echo stop", start="warm", stop="stop")
-    assert reason(tmp_path / "other") == "target not reached"
+    assert [point.value for point in log.quality] == qualities and code == (4 if "code 4" in missed else 0)
+    assert log.minutes is not None and seconds[0] <= 60 * log.minutes < seconds[1]
+    assert missed in reason(tmp_path / "set") if missed else log.status == keys.SUCCESS
+    ended = signal.SIGTERM.name if "stop_at_target" in settings and not missed else None
+    assert log.value(keys.ENDED_AT_TARGET) == ended
+    assert missed or all(finding.level != "error" for finding in check(log.path).findings)
 
 
 @pytest.mark.parametrize(
@@ -150,35 +178,6 @@ def test_what_a_left_process_prints_is_neither_waited_for_nor_read(tmp_path, ses
     assert all(point.value > 1 for point in log.quality)
 
 
-def test_the_last_line_of_a_command_needs_no_end(tmp_path):
-    assert run(tmp_path / "set", "(setsid sleep 3 &); printf loss:0.5") == (0, 0)
-    assert read(tmp_path / "set" / "result_0.txt").final_quality == 0.5
-
-
-def test_a_clock_to_the_end_is_that_of_the_process_and_not_of_what_it_leaves(tmp_path):
-    assert run(tmp_path / "set", "echo loss:0.5; sleep 0.3; echo loss:3; sleep 60 &", to_end=True) == (0, 0)
-    log = read(tmp_path / "set" / "result_0.txt")
-    assert reason(tmp_path / "set") == "target not reached" and log.final_quality == 3
-    assert log.minutes is not None and 0.3 <= 60 * log.minutes < 0.9
-    assert run(tmp_path / "other", "echo loss:0.5; exit 4", to_end=True)[0] == 4
-    assert "exit code 4" in reason(tmp_path / "other")
-
-
-@pytest.mark.parametrize(
-    ("settings", "status"),
-    [({}, keys.SUCCESS), ({"to_end": True}, keys.SUCCESS), ({"stop": "end"}, keys.SUCCESS), ({"target": 0.1}, None)],
-)
-def test_a_command_that_is_to_end_at_its_target_is_ended_there(tmp_path, settings, status):
-    command = "echo loss:3; echo loss:0.5" + ("; sleep 60; echo end" if status else "")
-    assert run(tmp_path / "set", command, stop_at_target=True, **settings) == (0, 0)
-    log = read(tmp_path / "set" / "result_0.txt")
-    assert log.status == (status or keys.ABORTED) and log.value(keys.ENDED_AT_TARGET) == (
-        status and signal.SIGTERM.name
-    )
-    assert log.minutes is not None and 60 * log.minutes < 20 and [point.value for point in log.quality] == [3, 0.5]
-    assert status is None or all(finding.level != "error" for finding in check(log.path).findings)
-
-
 def test_the_whole_group_of_a_command_that_is_ended_has_the_grace_and_not_more(tmp_path, monkeypatch):
     monkeypatch.setattr(command_run, "REST_SECONDS", 0.05)
     saving = f"(trap 'sleep 0.3; touch {tmp_path}/saved; exit' TERM; echo loss:0.5; while :; do sleep 0.02; done); :"
@@ -188,18 +187,6 @@ def test_the_whole_group_of_a_command_that_is_ended_has_the_grace_and_not_more(t
     began = time.monotonic()
     assert run(tmp_path / "deaf", "(trap '' TERM; echo loss:0.5; sleep 60); :", stop_at_target=True) == (0, 0)
     assert time.monotonic() - began < 20
-
-
-def test_a_file_that_the_command_writes_is_followed_in_place_of_its_output(tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "old.log").write_text("loss:0.1\n")
-    script = "echo loss:0.2; sleep 0.2; (echo loss:3; sleep 0.2; printf loss:0.5) > out/$SEED.log; sleep 0.2; echo bye"
-    assert run(tmp_path / "set", script, log="out/*.log") == (0, 0)
-    log = read(tmp_path / "set" / "result_0.txt")
-    assert [point.value for point in log.quality] == [3, 0.5] and log.minutes and 0.4 <= 60 * log.minutes < 0.7
-    assert run(tmp_path / "again", "echo loss:0.4 > out/7.log", log="out/{seed}.log") == (0, 0)  # a shorter one
-    assert run(tmp_path / "more", "echo loss:0.3 >> out/7.log", log="out/7.log") == (0, 0)
-    assert read(tmp_path / "more" / "result_0.txt").final_quality == 0.3
 
 
 def test_each_line_has_the_time_at_which_it_arrived_however_late_an_evaluation_is_logged(tmp_path, monkeypatch):
@@ -238,14 +225,6 @@ def test_how_late_the_lines_of_the_clock_were_read_is_logged(tmp_path, monkeypat
     run(tmp_path / "set", "sleep 0.1; echo go; sleep 0.2; echo loss:0.5", start="go")
     late = summarize(read(tmp_path / "set" / "result_0.txt")).disturbances
     assert "the clock's start or stop was read 250 ms late" in late
-
-
-def test_a_signal_is_passed_on_and_the_run_is_interrupted(tmp_path):
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    code, interrupted = run(tmp_path / "set", "echo loss:2; sleep 60")
-    timer.join()
-    assert interrupted and code == -signal.SIGINT and reason(tmp_path / "set") == "interrupted by SIGINT"
 
 
 def test_a_directory_that_is_missing_is_named(tmp_path):
@@ -289,8 +268,3 @@ def test_several_pythons_are_all_described_and_none_is_taken_for_that_of_the_com
     run(tmp_path / "set", f"cd {project}; {sys.executable} train.py; .venv/bin/python -c '{longer}'", target=0.1)
     text = (tmp_path / "set" / "run_0" / "environment.txt").read_text()
     assert text.count("installed distributions:\n  ") == 2 and "\n  own==1.0\n" in text and "\n  pytest==" in text
-
-
-def test_a_config_has_what_is_read_of_the_output(tmp_path):
-    run(tmp_path / "set", "echo loss:0.5")
-    assert json.loads((tmp_path / "set/run_0/config.json").read_text())["quality"] == "loss:([0-9.]+)"

@@ -36,19 +36,13 @@ def test_a_side_is_kept_only_if_every_condition_is_shown(condition, ratio, held,
     assert KeepIf.parsed(condition).decide(ratio, quality(held)) == decision  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "time > 2",
-        "speed",
-        "time < 0.98x or quality",
-        "quality and",
-        "time < 1.2.3",
-        "",
-        "time < 0x",
-        "quality and quality within 1",
-    ],
+NO_CONDITIONS = (
+    *("time > 2", "speed", "time < 0.98x or quality", "quality and", "time < 1.2.3", "", "time < 0x"),
+    "quality and quality within 1",
 )
+
+
+@pytest.mark.parametrize("text", NO_CONDITIONS)
 def test_what_is_no_condition_is_refused(text):
     with pytest.raises(UsageError, match="nothing was run"):
         KeepIf.parsed(text)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from judging.ground.errors import UsageError
 from timedrun.commands.parser import parser
 from timedrun.commands.race_toml import parsed, presets
 from timedrun.racing.command_side import CommandSide
@@ -186,10 +185,3 @@ def test_an_option_beside_a_preset_counts_and_a_quality_brings_its_own_direction
     given, _ = parsed(parser(), [*words, "--quality", "acc=(.*)"])
     assert (given.quality, given.lower) == ("acc=(.*)", None) and "val_loss" in given.start
     assert not hasattr(given, "metric")
-
-
-def test_an_unknown_preset_is_answered_with_the_near_one():
-    with pytest.raises(
-        UsageError, match=r"no preset 'modded_nanogpt'. Did you mean modded-nanogpt\? Presets: modded-nanogpt, "
-    ):
-        parsed(parser(), ["race", "command", "--preset", "modded_nanogpt"])

@@ -252,7 +252,7 @@ def page(tmp_path: Path, race: Race) -> str:
     return (tmp_path / "report.html").read_text()
 
 
-def test_the_page_has_table_figures_settings_and_every_log(page):
+def test_the_page_has_table_figures_settings_and_every_log_and_runs_nothing_out_of_one(page):
     assert "faster" in page and "Result not verified by MLCommons Association." in page
     assert '<td>optimizer.peak_lr</td><td class="number">0.1</td><td class="number">0.2</td>' in page
     for number in range(3):
@@ -261,9 +261,6 @@ def test_the_page_has_table_figures_settings_and_every_log(page):
     assert [image["alt"] for image in images] == ["Quality over time"]
     bars = [attributes["style"] for tag, attributes in elements(page) if tag == "b"]
     assert len(bars) == (3 + 1) + (3 + 1)  # of each pair and of all; of each factor and of their product
-
-
-def test_the_page_loads_nothing_and_runs_nothing_out_of_a_log(page):
     assert not {"script", "link", "iframe"} & {tag for tag, _ in elements(page)}
     sources = [attributes.get("src") or attributes.get("href") or "" for _, attributes in elements(page)]
     assert all(source.startswith("data:") for source in sources if source)
@@ -294,14 +291,12 @@ def test_a_paragraph_and_a_table_in_latex_have_runs_interval_machine_and_tuning_
     assert "Environment: " in said and "\n  x\\_1 \\& y & " in said and said.count("\\end{tabular}") == 1
 
 
-def test_labels_of_no_set_or_of_two_are_refused(page, tmp_path, refused):
+def test_labels_of_no_set_or_of_two_and_a_folder_without_logs_are_refused(page, tmp_path, refused):
     assert "no set of that name, but config a, " in refused("report", tmp_path, "--label", "c=fast")
     assert "two sets would be called" in refused("report", tmp_path, "--label", f"a={HOSTILE}")
     assert "is not NAME=TEXT" in refused("report", tmp_path, "--label", "a=")
-
-
-def test_a_folder_without_logs_is_refused(tmp_path, refused):
-    assert "nothing was written" in refused("report", tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert "nothing was written" in refused("report", tmp_path / "empty")
 
 
 def test_the_tuning_of_each_side_is_stated_and_what_makes_it_unequal(race, tmp_path):

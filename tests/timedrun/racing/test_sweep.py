@@ -19,7 +19,7 @@ from mlevents.summary import summarize
 from tests.judging.conftest import log_loads
 from timedrun import cli
 from timedrun.evidence.race_package import package_race
-from timedrun.racing.plan import schedule
+from timedrun.racing.plan import Rounds, schedule
 from timedrun.racing.race_file import Budget, Race
 from timedrun.racing.sweep_curves import compared, curves_at
 from timedrun.racing.sweep_report import SweepReport
@@ -50,7 +50,7 @@ def sweep(tmp_path: Path, write_run: WriteRun) -> Callable[..., Race]:
     def write(**curves: Runs) -> Race:
         curves = {"baseline": runs(ratios=(0.5, 1.0, 2.0)), **curves}
         budgets = {f"{name}_x{r:g}": Budget(curve=name, ratio=r) for name, curve in curves.items() for r in curve}
-        turns = schedule(list(budgets), 4, 0)
+        turns = schedule(list(budgets), Rounds(runs=4, first_seed=0))
         for turn in turns:
             seconds, quality = curves[budgets[turn.side].curve][budgets[turn.side].ratio][turn.number]
             write_run(tmp_path / turn.side, turn.number, seconds, quality=quality)

@@ -1,4 +1,4 @@
-"""The order of a race's runs, failures among them, and its continuation after a stop."""
+"""The order of a race's runs, failures among them, its continuation after a stop, and runs as child processes."""
 
 import os
 import signal
@@ -10,7 +10,8 @@ import pytest
 from mlevents.record import result_files
 from tests.timedrun.racing.conftest import run_turns
 from timedrun.racing import race_file
-from timedrun.racing.plan import schedule
+from timedrun.racing.child_run import run_child
+from timedrun.racing.plan import Rounds, schedule
 from timedrun.racing.race_file import Race, Turn
 from timedrun.racing.turns import plan_again, settle
 
@@ -27,10 +28,12 @@ class Killed(BaseException):
 
 
 def test_every_side_runs_once_a_round_and_none_is_always_first():
-    turns = schedule(["a", "b", "c"], 3, 7)
+    turns = schedule(["a", "b", "c"], Rounds(runs=3, first_seed=7))
     assert "".join(turn.side for turn in turns) == "abccbaabc"
     assert [turn.seed for turn in turns] == [7, 7, 7, 8, 8, 8, 9, 9, 9]
-    apart = {(turn.side, turn.number): turn.seed for turn in schedule(["a", "a_2"], 2, 1, unpaired_seeds=True)}
+    apart = {
+        (turn.side, turn.number): turn.seed for turn in schedule(["a", "a_2"], Rounds(runs=2, unpaired_seeds=True))
+    }
     assert apart == {("a", 0): 1, ("a", 1): 2, ("a_2", 0): 3, ("a_2", 1): 4}
 
 
@@ -145,3 +148,24 @@ def test_a_race_that_runs_or_is_of_an_earlier_version_is_refused(tmp_path, plan)
     (tmp_path / "race.json").write_text('{"race": {"runs": "five"}}')
     with pytest.raises(race_file.UsageError, match=r"race\.json"):
         race_file.load(tmp_path)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
+def test_a_signal_ends_the_run_and_is_reported(name):
+    # The child signals its parent, as Ctrl-C does, and ends only when it gets the signal itself.
+    number = signal.Signals[f"SIG{name}"]
+    handler = signal.getsignal(number)
+    script = f"trap 'echo stopped >&2; exit 75' {name}; kill -{name} $PPID; while :; do sleep 0.05; done"
+    assert run_child(["sh", "-c", script], keep_output=True) == (75, "stopped", number)
+    assert signal.getsignal(number) is handler
+
+
+@pytest.mark.processes
+def test_the_last_lines_are_returned_and_the_process_group_is_its_own(capsys):
+    script = "cut -d' ' -f5 /proc/self/stat >&2; for n in $(seq 20); do echo line $n >&2; done; exit 3"
+    code, output, interrupted = run_child(["sh", "-c", script], keep_output=True)
+    assert (code, interrupted) == (3, 0)
+    assert output.startswith("line 9 line 10") and output.endswith("line 20")
+    shown = capsys.readouterr().err.splitlines()
+    assert int(shown[0]) != os.getpgid(0) and len(shown) == 21

@@ -15,12 +15,10 @@ import pytest
 
 from judging.ground.errors import ExitCode, UsageError
 from timedrun.evidence.config_sides import ablation, sides_of
-from timedrun.methods import BlurPool, ChannelsLast, SequenceLengthWarmup
 from timedrun.runner import method_reference as reference
 from timedrun.runner.benchmark import find
 from timedrun.runner.config import RunConfig, digest, dump, load
 from timedrun.runner.config_choice import config_of
-from timedrun.runner.method_card import clashes, places, settings
 from timedrun.runner.process.launch_env import module_command
 from timedrun.runner.storage import method_sources
 
@@ -346,28 +344,16 @@ def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(here, 
     assert (here / "race/spirals_methods/result_0.txt").exists()
 
 
-def test_settings_places_and_clashes_are_those_of_the_code():
-    assert settings(BlurPool)[-1] == "min_channels=16"
-    assert settings(SequenceLengthWarmup)[0] == "steps (required)"
-    assert places(BlurPool) == [] and places(ChannelsLast) == ["batch"]
-    assert clashes("mixup").keys() >= {"cutmix"} and clashes("cutmix")["mixup"] == clashes("mixup")["cutmix"]
-
-
-def test_list_methods_has_stages_and_settings(told, printed):
+def test_show_lists_methods_and_prints_the_card_of_one_or_the_nearest_name(told, printed, refused):
     listed = {row["method"]: row["stage"] for row in told("show", "methods")}
     assert listed["blurpool"] == "model" and listed["bf16"] == "setting"
     assert list(listed.values()).index("weights") > list(listed.values()).index("targets")
     assert "low-pass filter" in printed("show", "methods")
-
-
-def test_show_method_prints_the_card_or_the_nearest_name(told, printed, refused):
+    card = told("show", "method", "mixup")
+    assert "cutmix" in card["clashes"] and card["places"] and card["settings"]
+    assert "steps (required)" in told("show", "method", "sequence_length_warmup")["settings"]
     assert "arXiv 1904.11486" in printed("show", "method", "blurpool")
     assert told("show", "method", "bf16")["set by"] == "--precision bf16"
     assert "has no option --bogus" in refused("show", "method", "ema", "--bogus", 3)
     assert "Did you mean blurpool?" in refused("show", "method", "blurpol")
     assert printed("show", "method") == printed("show", "methods")
-
-
-@pytest.mark.parametrize("word", ["methods", "command"])
-def test_a_word_of_the_command_line_names_no_benchmark(word, tmp_path, refused):
-    assert f"'{word}' is a word of `timedrun " in refused("new", "benchmark", word, "--out", tmp_path)

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import psutil
@@ -31,7 +30,7 @@ from timedrun.runner.distributed import rank_guard
 from timedrun.runner.distributed.rendezvous import connection_lost, meet, open_store
 from timedrun.runner.process.launch_env import LAUNCHED, STATUS_FILES, LaunchEnv
 from timedrun.runner.process.status_files import FAILED, End, StatusFiles
-from timedrun.runner.process.stop_signals import ABORT, Received, asked_twice, handled
+from timedrun.runner.process.stop_signals import ABORT, Received, asked_twice, handling
 
 MEET_SECONDS: Final = 300.0
 ABORT_SECONDS: Final = 2.0
@@ -78,8 +77,7 @@ class NodeAgent:
         self.folder = Path(tempfile.mkdtemp(prefix="timedrun-"))
         self._status = StatusFiles(self.folder)
         guard = [sys.executable, "-I", rank_guard.__file__, STATUS_FILES, str(self.folder)]
-        previous = {number: signal.signal(number, self._receive) for number in handled()}
-        try:
+        with handling(lambda number, frame: self._signals.add(number)):
             with subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True), self._environment():
                 self._agent = self._made()
                 thread = threading.Thread(target=self._work, name="torchrun", daemon=True)
@@ -92,9 +90,6 @@ class NodeAgent:
             elif self._error is not None:
                 raise self._error
             return self.last
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
     @property
     def stopping(self) -> bool:
@@ -164,9 +159,6 @@ class NodeAgent:
             logging.disable(level)
             os.environ.clear()
             os.environ.update(before)
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        self._signals.add(number)
 
     def _pass_signals(self) -> None:
         """Send SIGTERM to each rank after a signal, ABORT after a second one, then SIGKILL to what is left."""

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, Final
 
@@ -25,6 +25,17 @@ ABORTED: Final = "ended by a second signal"
 def handled() -> tuple[signal.Signals, ...]:
     """Return STOPPING, without SIGHUP if it was ignored from the start, as nohup(1) does."""
     return STOPPING[:2] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else STOPPING
+
+
+@contextlib.contextmanager
+def handling(receive: Callable[[int, FrameType | None], object]) -> Iterator[dict[signal.Signals, Any]]:
+    """Have `receive` handle the signals of `handled`; yield the handlers from before, which are restored at the end."""
+    before = {number: signal.signal(number, receive) for number in handled()}
+    try:
+        yield before
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Received(list[signal.Signals]):

@@ -30,10 +30,9 @@ Python = tuple[str, ...]
 
 
 def name_of(config: str) -> str:
-    """Return the system's name: number and kind of devices, and the config's name."""
-    devices = hardware.gpus()
-    kind = devices[0].replace("NVIDIA", "").strip().replace(" ", "_") if devices else "CPU"
-    return f"{max(1, len(devices))}x{kind}-{config}"
+    """Return the default name of the system of a command."""
+    devices = hardware.gpus() or ["CPU"]
+    return hardware.system_name(config, len(devices), devices[0])
 
 
 def describe(name: str) -> hardware.Description:

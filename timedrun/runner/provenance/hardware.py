@@ -146,6 +146,11 @@ def gpus() -> list[str]:
         return []
 
 
+def system_name(config: str, count: int, device: str) -> str:
+    """Return the default name of a system: the number and kind of its devices, such as "CPU", and a config's name."""
+    return f"{count}x{device.replace('NVIDIA', '').strip().replace(' ', '_')}-{config}"
+
+
 def accelerator(per_node: int) -> dict[str, str]:
     """Return the `accelerator*` keys of `per_node` CUDA devices like the first one, one per rank."""
     import torch  # the machine of a command's run is described without it

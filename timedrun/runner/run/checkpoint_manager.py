@@ -131,10 +131,7 @@ def _newest(folder: Path, rank: int, bound: float) -> tuple[float, dict[str, Any
     """Return step and state of the newest usable checkpoint in a rank's `folder` up to step `bound`; -1 if none."""
     for step in sorted((step for step in steps_in(folder) if step <= bound), reverse=True):
         path = checkpoint_path(folder, step)
-        try:
-            state = checkpoint_file.load(path)
-        except (CheckpointError, OSError) as error:
-            say(str(error))
+        if (state := _loaded(path)) is None:
             continue
         position = state.get("position")
         if not isinstance(position, dict) or not isinstance(state.get("run"), str):
@@ -147,6 +144,15 @@ def _newest(folder: Path, rank: int, bound: float) -> tuple[float, dict[str, Any
             return step, state
         say(f"checkpoint {path} {reason}; it was not used")
     return -1, None
+
+
+def _loaded(path: Path) -> dict[str, Any] | None:
+    """Load a checkpoint; print why, and return None, if it cannot be used."""
+    try:
+        return checkpoint_file.load(path)
+    except (CheckpointError, OSError) as error:
+        say(str(error))
+        return None
 
 
 def _require_one_run(folder: Path, ranks: ProcessGroup, step: int, state: dict[str, Any]) -> None:
@@ -169,10 +175,7 @@ def _replicated(folder: Path, step: int, state: dict[str, Any]) -> dict[str, Ten
     if not (places := state.get("replicated")):
         return {}
     for path in sorted(folder.glob(f"replicated_*/{checkpoint_path(folder, step).name}")):
-        try:
-            saved = checkpoint_file.load(path)
-        except (CheckpointError, OSError) as error:
-            say(str(error))
+        if (saved := _loaded(path)) is None:
             continue
         if (saved.get("run"), saved.get("step")) != (state["run"], step):
             say(f"checkpoint {path} is of another run or step (moved or copied); it was not used")

@@ -18,7 +18,7 @@ from timedrun.runner.benchmark import Benchmark
 from timedrun.runner.config import RunConfig, dump
 from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.provenance import source, system
-from timedrun.runner.provenance.hardware import Description, default_threads
+from timedrun.runner.provenance.hardware import Description, default_threads, system_name
 from timedrun.runner.storage.benchmark_folders import ROOT
 from timedrun.runner.storage.method_sources import own_methods
 
@@ -132,11 +132,6 @@ def of_measurements(device: str) -> dict[str, Any]:
 
 
 def platform_name(settings: RunConfig, ranks: ProcessGroup) -> str:
-    """Return the config's system id, or by default one of the number and kind of devices and the config's name."""
-    if settings.submission.platform:
-        return settings.submission.platform
-    if ranks.device.type == "cuda":
-        kind = torch.cuda.get_device_name(ranks.device).replace("NVIDIA", "").strip().replace(" ", "_")
-    else:
-        kind = ranks.device.type.upper()
-    return f"{ranks.world_size}x{kind}-{settings.name}"
+    """Return the config's system id, or the default name of the system of its ranks."""
+    kind = torch.cuda.get_device_name(ranks.device) if ranks.device.type == "cuda" else ranks.device.type.upper()
+    return settings.submission.platform or system_name(settings.name, ranks.world_size, kind)

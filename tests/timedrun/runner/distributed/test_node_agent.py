@@ -155,38 +155,6 @@ def test_the_ports_of_one_node_are_out_of_reach_of_other_machines():
     assert (end, set(seen)) == (End((0, 0)), {"127.0.0.1"})
 
 
-def test_sighup_that_nohup_ignores_stops_no_rank():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        end, _ = launch_ranks("interrupt(signal.SIGHUP); time.sleep(0.5); leave(0)")
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert end == End((0, 0))
-
-
-def test_a_restart_has_its_own_job_and_status_as_often_as_asked():
-    ends: list[End] = []
-
-    def restart(end: End) -> str | None:
-        ends.append(end)
-        return "resume" if len(ends) < 3 else None
-
-    code = """
-        first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-        assert (status / "job.json").read_text() == ("the job" if first else "resume")
-        on_sigterm(stop)
-        begin()
-        all_started()
-        if rank == 1: die()
-        refuse("rank 1 died (last step 12)", 4)
-        """
-    lost = End(lost="rank 1 was killed by SIGKILL", begun=True, errors=(DIED,))
-    assert launch_ranks(code, restarts=5, restart=restart)[0] == lost
-    assert ends == [lost, lost, lost]
-    assert launch_ranks("leave(3)", restarts=5, restart=restart)[0] == End((3, 3))  # a missed target is none
-    assert len(ends) == 3
-
-
 def test_a_node_that_waits_for_others_names_them_and_ends_with_a_signal(monkeypatch):
     monkeypatch.setattr(node_agent, "MEET_SECONDS", 0.3)
     env = LaunchEnv("node", 0, 4, 0, 2, "127.0.0.1", free_port())

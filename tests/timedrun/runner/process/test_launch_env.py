@@ -56,17 +56,14 @@ def node(host: str, port: int = STEP_PORT, ranks: int = 1) -> LaunchEnv:
         (1, STEP | RANK.variables(), RANK),  # srun torchrun --nproc-per-node 8
         (1, ONE_NODE.variables() | {AGENT_STORE: "True"}, ONE_NODE),  # its store
         (1, ONE_NODE.variables(), LaunchEnv("rank", 1, 2, 1, 2, "127.0.0.1", 29400)),
+        # What the user sets overrides the launchers' variables, but not those of `torchrun -m timedrun run`'s ranks.
+        (2, STEP | PYTORCH_JOB | SECOND_NODE, node("fe80::1", 4000, 2)),
+        (1, OPEN_MPI | {"MASTER_ADDR": "n2", "MASTER_PORT": "4000", "PET_MASTER_ADDR": "n1"}, node("n1", 29500)),
+        (1, SECOND_NODE | RANK.variables(), RANK),
     ],
 )
 def test_a_process_finds_its_node_or_rank_in_the_variables(ranks, environment, expected):
     assert detect(ranks, environment=environment) == expected
-
-
-def test_what_the_user_sets_overrides_the_launchers_variables():
-    assert detect(2, STEP | PYTORCH_JOB | SECOND_NODE) == node("fe80::1", 4000, 2)
-    env = detect(1, OPEN_MPI | {"MASTER_ADDR": "n2", "MASTER_PORT": "4000", "PET_MASTER_ADDR": "n1"})
-    assert (env.master, env.port) == ("n1", 29500)
-    assert detect(1, SECOND_NODE | RANK.variables()) == RANK  # `torchrun -m timedrun run`, whose ranks inherit them
 
 
 @pytest.mark.parametrize(

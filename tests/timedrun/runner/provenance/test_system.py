@@ -232,13 +232,11 @@ def test_only_changes_below_the_root_count(repository):
     assert differences[0] != differences[1] == differences[2]
 
 
-def test_an_unreadable_change_is_an_unknown_difference(repository, monkeypatch):
+def test_what_git_cannot_tell_and_an_unreadable_change_are_unknown(repository, tmp_path, monkeypatch):
     (repository / "train.py").write_text("rate = 1\n")
-    monkeypatch.setattr(hashlib, "file_digest", MagicMock(side_effect=PermissionError))
-    assert difference(repository) == "unknown"
-
-
-def test_what_git_cannot_tell_is_unknown(repository, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(hashlib, "file_digest", MagicMock(side_effect=PermissionError))
+        assert difference(repository) == "unknown"
     assert source.provenance(tmp_path) == UNKNOWN
     assert source.provenance(tmp_path / "missing") == UNKNOWN
     (repository / ".gitignore").write_text("env/\n")

@@ -174,13 +174,7 @@ def test_an_old_file_that_cannot_be_removed_ends_no_run(tmp_path, monkeypatch):
     assert newest(tmp_path) == [(30, 0), (30, 1)]
 
 
-def test_a_step_is_not_saved_twice(tmp_path):
-    saved = CheckpointManager(tmp_path, ALONE, 0.0, lambda: 0.0)
-    assert saved.save(10, partial(state, 10, 0), partial(about, 10, 0)) is None
-    assert saved.save(10, lambda: pytest.fail("was asked for again"), dict) is None
-
-
-def test_the_interval_begins_at_the_end_of_the_last_checkpoint(tmp_path):
+def test_the_interval_begins_at_the_end_of_the_last_checkpoint_and_no_step_is_saved_twice(tmp_path):
     now = [0.0]
     saved = CheckpointManager(tmp_path, ALONE, 2.0, lambda: now[0])
     now[0] = 500.0  # building and compiling
@@ -197,6 +191,7 @@ def test_the_interval_begins_at_the_end_of_the_last_checkpoint(tmp_path):
 
     saved.save(1, partial(state, 1, 0), slow)
     assert not saved.due
+    assert saved.save(1, lambda: pytest.fail("was asked for again"), dict) is None
     assert not CheckpointManager(None, ALONE, 1e-9, lambda: now[0]).due
     never = CheckpointManager(tmp_path, ALONE, 0.0, lambda: now[0])
     never.start(None)

@@ -44,48 +44,48 @@ def result(folder: Path, log: str | None = None, ranks: tuple[int, ...] = (), nu
     return paths
 
 
-@pytest.mark.parametrize(
-    ("log", "end", "step", "code", "words"),
-    [
-        (keys.SUCCESS, KILLED, None, ExitCode.OK, ["target reached in"]),
-        ("", EXITED, None, ExitCode.ERROR, ["no run_stop"]),
-        (None, EXITED, None, ExitCode.ERROR, ["the log of the run was removed"]),
-        ("target not reached", KILLED, None, ExitCode.TARGET_NOT_REACHED, ["target not reached"]),
-        ("budget spent", KILLED, None, ExitCode.TARGET_NOT_REACHED, ["budget spent"]),
-        ("stopped by signal", KILLED, None, ExitCode.STOPPED_RESUMABLE, ["stopped by signal", "--resume"]),
-        ("DataError: gone", KILLED, None, ExitCode.RANK_LOST, [KILLED.lost, "the log has: DataError: gone"]),
-        (KILLED.lost, KILLED, 10, ExitCode.RANK_LOST, [f"run aborted: {KILLED.lost}; {RESUME}"]),
-        (
-            "no heartbeat from rank 0 (last step 12); run aborted; resume with --resume",
-            *(KILLED, 10, ExitCode.RANK_LOST),
-            [f"{KILLED.lost}; the log has: no heartbeat from rank 0 (last step 12); {RESUME}"],
-        ),
-        ("", KILLED, 10, ExitCode.RANK_LOST, [KILLED.lost, "no run_stop", RESUME]),
-        ("", SECOND, None, ExitCode.INTERRUPTED, ["a signal", "no run_stop"]),
-        (ABORTED, SECOND, 10, ExitCode.INTERRUPTED, [f"run aborted: {ABORTED}; {RESUME}"]),
-        (Outcome.STOPPED_CLOSED.value, EXITED, None, ExitCode.ERROR, ["closed division", "start it again"]),
-    ],
-)
-def test_the_verdict_is_the_logs_whatever_became_of_the_ranks_unless_it_has_none(log, end, step, code, words, tmp_path):
-    verdict = verdict_of(result(tmp_path, log, ranks=(0,)), end, step)
-    assert verdict.code == code
-    assert all(text in verdict.words for text in words)
-    assert ("--resume" in verdict.words) == (step is not None or code == ExitCode.STOPPED_RESUMABLE)
-
-
 ELSEWHERE = "the ranks of this node exited{}; see the log on node 0 for the outcome."
+ON_NODE_1 = {"first_node": False}
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "how"),
+    ("log", "end", "step", "of", "code", "words"),
     [
-        (EXITED, ExitCode.OK, ""),
-        (End(begun=True), ExitCode.ERROR, ""),
-        (KILLED, ExitCode.RANK_LOST, f": {KILLED.lost}; {RESUME}"),
+        (keys.SUCCESS, KILLED, None, {}, ExitCode.OK, ["target reached in"]),
+        ("", EXITED, None, {}, ExitCode.ERROR, ["no run_stop"]),
+        (None, EXITED, None, {}, ExitCode.ERROR, ["the log of the run was removed"]),
+        ("target not reached", KILLED, None, {}, ExitCode.TARGET_NOT_REACHED, ["target not reached"]),
+        ("budget spent", KILLED, None, {}, ExitCode.TARGET_NOT_REACHED, ["budget spent"]),
+        ("stopped by signal", KILLED, None, {}, ExitCode.STOPPED_RESUMABLE, ["stopped by signal", "--resume"]),
+        ("DataError: gone", KILLED, None, {}, ExitCode.RANK_LOST, [KILLED.lost, "the log has: DataError: gone"]),
+        (KILLED.lost, KILLED, 10, {}, ExitCode.RANK_LOST, [f"run aborted: {KILLED.lost}; {RESUME}"]),
+        ("no heartbeat from rank 0 (last step 12); run aborted; resume with --resume", KILLED, 10, {},
+         ExitCode.RANK_LOST, [f"{KILLED.lost}; the log has: no heartbeat from rank 0 (last step 12); {RESUME}"]),
+        ("", KILLED, 10, {}, ExitCode.RANK_LOST, [KILLED.lost, "no run_stop", RESUME]),
+        ("", SECOND, None, {}, ExitCode.INTERRUPTED, ["a signal", "no run_stop"]),
+        (ABORTED, SECOND, 10, {}, ExitCode.INTERRUPTED, [f"run aborted: {ABORTED}; {RESUME}"]),
+        (Outcome.STOPPED_CLOSED.value, EXITED, None, {}, ExitCode.ERROR, ["closed division", "start it again"]),
+        # Of a node without rank 0 it is that of its ranks.
+        (None, EXITED, 10, ON_NODE_1, ExitCode.OK, [ELSEWHERE.format("")]),
+        (None, End(begun=True), 10, ON_NODE_1, ExitCode.ERROR, [ELSEWHERE.format("")]),
+        (None, KILLED, 10, ON_NODE_1, ExitCode.RANK_LOST, [ELSEWHERE.format(f": {KILLED.lost}; {RESUME}")]),
+        # Ranks that never begin do not judge an old log.
+        *((log, end, 10, {}, code, [f"{words} before the run began; {log_is}"])
+          for log, log_is in ((keys.SUCCESS, "the existing log was not changed"), (None, "no log was written"))
+          for end, code, words in (
+              (End(lost="rank 0 was killed by SIGABRT"), ExitCode.RANK_LOST, "rank 0 was killed by SIGABRT"),
+              (End(signal=signal.SIGTERM, at_once=True), ExitCode.TERMINATED, "stopped"),
+              (End(), ExitCode.ERROR, "the ranks exited"),
+          )),
     ],
-)
-def test_a_node_without_rank_0_has_the_verdict_of_its_ranks(end, code, how, tmp_path):
-    assert verdict_of(result(tmp_path), end, 10, first_node=False)[:2] == (code, ELSEWHERE.format(how))
+)  # fmt: skip
+def test_the_verdict_is_the_logs_whatever_became_of_the_ranks_unless_it_has_none(
+    log, end, step, of, code, words, tmp_path
+):
+    verdict = verdict_of(result(tmp_path, log, ranks=(0,)), end, step, **of)
+    assert verdict.code == code and (verdict.run is None) == (log is None or not end.begun)
+    assert all(text in verdict.words for text in words)
+    assert ("--resume" in verdict.words) == any("--resume" in text for text in words)
 
 
 def test_the_common_step_is_one_of_which_every_rank_has_a_checkpoint(tmp_path):
@@ -109,21 +109,6 @@ def test_a_refusal_is_the_verdict_whatever_the_log_of_another_launch_says(tmp_pa
     with pytest.raises(TimedrunError) as raised:
         verdict_of(result(tmp_path, log, ranks=(0,)), End(errors=tuple(errors)))
     assert (type(raised.value), str(raised.value)) == (kind, "\n".join(message for _, message in errors))
-
-
-@pytest.mark.parametrize(
-    ("end", "code", "message"),
-    [
-        (End(lost="rank 0 was killed by SIGABRT"), ExitCode.RANK_LOST, "SIGABRT before the run began"),
-        (End(signal=signal.SIGTERM, at_once=True), ExitCode.TERMINATED, "stopped before the run began"),
-        (End(), ExitCode.ERROR, "exited before the run began"),
-    ],
-)
-def test_ranks_that_never_begin_do_not_judge_an_old_log(tmp_path, end, code, message):
-    got, words, run = verdict_of(result(tmp_path, keys.SUCCESS), end, 10)
-    assert (got, run) == (code, None)
-    assert f"{message}; the existing log was not changed" in words and "--resume" not in words
-    assert "no log was written" in verdict_of(ResultPaths(tmp_path, 7), end)[1]
 
 
 def launched(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from judging.ground import file_kind, ledger, result_files
+from judging.ground import ledger, result_files
 from judging.ground.config_values import digest_of
 from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
@@ -86,14 +86,6 @@ def test_a_result_that_another_process_writes_is_not_taken_and_is_free_when_that
         process.kill()
         process.communicate()
     result_files.hold(paths)
-
-
-def test_a_file_above_the_limit_is_refused(tmp_path):
-    path = tmp_path / "text"
-    path.write_text("12345")
-    assert file_kind.read_text(path, longest=5) == "12345"
-    with pytest.raises(ValueError, match="more than 4 bytes"):
-        file_kind.read_text(path, longest=4)
 
 
 @pytest.mark.parametrize(

@@ -292,18 +292,3 @@ def test_a_slow_disk_is_not_taken_for_a_set_clock(timed, clock, monkeypatch):
         train(run, 2, lambda last: 1.0, steps=1, before_step=lambda number: clock.advance(30.0))
     assert "clock-agreement" not in {finding.rule for finding in check(run.log.path, "2.0.0").findings}
     assert record.read(run.log.path).stopped.metadata[keys.ELAPSED_MS] >= 35_000
-
-
-def test_a_run_whose_clock_is_set_is_not_believed(make_run, clock, tmp_path):
-    def quality(last: int) -> float:
-        clock.advance(-20.0)
-        ahead.append(20.0)
-        return 1.0
-
-    ahead: list[float] = []
-    log = RunLog(tmp_path / "result_0.txt", clock=clock)
-    with make_run(log=log, monotonic=lambda: clock.now + sum(ahead), check_every=1) as run:
-        train(run, 2, quality, steps=1, before_step=lambda number: clock.advance(30.0))
-    assert [event.value for event in record.read(run.log.path).all(keys.CLOCK_SET)] == [-20.0]
-    findings = check(run.log.path, "2.0.0").findings
-    assert any(finding.rule == "clock-agreement" and "set by -20" in finding.message for finding in findings)
