@@ -89,13 +89,6 @@ def test_accuracy_counts_every_image_once_and_an_evaluation_that_misses_some_is_
         train.accuracy(Always(), opened, precision, ALONE, 102)
 
 
-def test_a_method_that_never_acted_fails_the_run_instead_of_counting(tmp_path):
-    config = replace(configs.synthetic_smoke(), methods=(methods.EMA(half_life=10, update_interval=10_000),))
-    with pytest.raises(methods.NoEffect, match="ema"):
-        trained(config, RunLog(tmp_path / "result_0.txt"))
-    assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
-
-
 def ten_epochs(*chosen: methods.Method, **changes: Any) -> configs.ImageRunConfig:
     """Return the config of a run of 10 epochs with the methods `chosen`, warmed up by one step of each shape."""
     base = configs.synthetic_smoke()
