@@ -4,7 +4,7 @@ import pytest
 
 from image_classification.stores.beton import BetonImages
 from image_classification.stores.encoded import JpegShards
-from image_classification.stores.manifest import MANIFEST, read_manifest, require_split, store_problems, verify
+from image_classification.stores.manifest import MANIFEST, store_problems, verify
 from image_classification.stores.raw import RawImages
 from judging.ground.errors import DataError
 from tests.image_classification.small_stores import FORMATS, given, make_store
@@ -35,14 +35,3 @@ def test_every_damaged_file_is_named_by_verify_and_before_an_image_is_read(tmp_p
     for split in manifest.splits:  # whose index is checked to the last byte
         with pytest.raises(DataError, match=rf"{split}\..*{fault}"):
             OPENED[settings.format](tmp_path, split)
-
-
-def test_a_store_of_another_format_or_without_a_split_is_refused(prepared):
-    assert require_split(prepared["jpeg"], "jpeg", "train") == read_manifest(prepared["jpeg"])
-    for wanted, split, words in (
-        ("raw", "train", "format jpeg, not raw"),
-        ("jpeg", "test", "no split test, only train, evaluation"),
-        ("jpeg", "evaluation_256", "no evaluation images of short side 256 .* only of none. Add them"),
-    ):
-        with pytest.raises(DataError, match=words):
-            require_split(prepared["jpeg"], wanted, split)
