@@ -4,7 +4,6 @@ once before an image is read."""
 import importlib.util
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -16,7 +15,7 @@ import pytest
 from PIL import Image
 
 from image_classification.augmentation import train_crops
-from image_classification.loaders import crop_kernel, ffcv_loader
+from image_classification.loaders import crop_kernel
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import LoaderName
 from image_classification.stores.encoded import open_encoded
@@ -192,10 +191,3 @@ def test_raw_crops_are_compiled_before_the_loader_opens(prepared):
     for train in (True, False):
         opened("raw", prepared["raw"], train=train).close()
     assert crop_kernel.scripted.cache_info().misses == compiled
-
-
-def test_an_ffcv_import_error_is_reported_with_its_reason(monkeypatch):
-    monkeypatch.setitem(sys.modules, "image_classification.loaders.ffcv_pipeline", None)
-    monkeypatch.delattr("image_classification.loaders.ffcv_pipeline", raising=False)
-    with pytest.raises(DataError, match="ffcv does not load"):
-        ffcv_loader.compile_ahead()

@@ -359,17 +359,6 @@ def test_on_models_of_timm_it_acts_or_refuses_by_name(torchvision, name):
     assert {"channels_last", "layer_freezing"} <= acting
 
 
-def test_a_no_op_model_has_the_shape_of_the_outputs_after_all_other_surgery_and_one_parameter():
-    speed = stack(methods.NoOpModel(), BlurPool())
-    model = speed.model(nn.Sequential(nn.Conv2d(16, 16, 3, 2), nn.Linear(4, 5), nn.Linear(5, 7)))
-    assert [line.split(":")[0] for line in speed.report] == ["blurpool", "no_op_model"]
-    assert model(torch.zeros(3, 2, 8, 8)).shape == (3, 7)
-    assert model(torch.zeros(3, 6, dtype=torch.int64)).shape == (3, 6, 7)
-    nn.functional.mse_loss(model(torch.zeros(3, 1)), torch.ones(3, 7)).backward()
-    ((value),) = model.parameters()
-    assert value.grad == -2
-
-
 def test_a_run_for_profiling_that_would_reach_its_target_is_aborted(make_run, tmp_path):
     config = with_change(synthetic_smoke(), ("+", "no_op_model", {}))  # a target below chance
     words = "no_op_model is for profiling: no result counts"

@@ -333,6 +333,10 @@ def test_an_own_method_can_move_them_and_where_images_shrink_maps_have_their_siz
 def test_samples_that_are_scored_at_a_smaller_size_have_masks_of_it():
     speed = stack(methods.SelectiveBackprop(start=0.0, interrupt=0, scale=0.5))
     speed.enter(0, 0.1)
-    losses = lambda images, targets: (images[:, 0] - targets[0]).mean((1, 2))  # noqa: E731
+
+    def losses(images: Tensor, targets: Any) -> Tensor:
+        assert images.shape == (2, 1, 12, 20)
+        return (images[:, 0] - targets[0]).mean((1, 2))
+
     images, (mask, labels) = speed.select(IMAGES, (PIXELS.long(), torch.arange(2)), losses)
-    assert torch.equal(mask, images[:, 0].long()) and labels.shape == (1,)
+    assert torch.equal(mask, images[:, 0].long()) and labels.shape == (1,) and images.shape == (1, 1, 24, 40)
