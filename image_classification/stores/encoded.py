@@ -22,7 +22,6 @@ from judging.ground.file_kind import other_kind
 if TYPE_CHECKING:
     from PIL import Image
 
-SUFFIX = "jpegs"
 COLUMNS = ("height", "width")
 HELD_OPEN = 256
 """Shards of a split that stay open; others are opened for each read. Many systems allow a process 1,024 files."""
@@ -150,5 +149,5 @@ FORMAT = StoreFormat(
     encode=lambda image, settings, split: (image.data, image.decoded.size[::-1]),
     finish=partial(write_index, columns=COLUMNS),
     columns=COLUMNS,
-    suffix=SUFFIX,
+    suffix="jpegs",
 )
