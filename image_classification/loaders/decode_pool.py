@@ -1,7 +1,6 @@
 """Thread pool that fills several batches at a time, slice by slice, and yields them in order."""
 
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +27,7 @@ class DecodePool:
     """Fixed number of threads that work on up to AHEAD batches beyond the one handed over, in memory for `device`."""
 
     def __init__(self, threads: int, device: torch.device, *, slice_size: int = SLICE) -> None:
-        self.buffers, self.slice_size = BatchBuffers(pin=device.type == "cuda"), slice_size
+        self._pin, self.slice_size = device.type == "cuda", slice_size
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="loader")
 
     def batches(
@@ -66,12 +65,22 @@ class DecodePool:
         """Iterate over batches of images, `size` pixels per side."""
 
         def start(part: Indices) -> tuple[LoadedBatch, FillSlice]:
-            images = self.buffers.take(len(part), size)
+            images = self.new_images(len(part), size)
             rows = images.permute(0, 2, 3, 1)
             loaded = LoadedBatch(images, torch.from_numpy(labels[part]))
             return loaded, lambda begin, end: fill_images(part[begin:end], rows[begin:end])
 
         return self.batches(parts, start)
+
+    def new_images(self, count: int, size: int) -> Tensor:
+        """Return uninitialized images uint8 (count, 3, size, size), channels-last, pinned for a GPU.
+
+        Fresh memory would cost as many page faults as a crop. torch's allocator of pinned memory, and on a CPU glibc
+        after `set_backends`, give that of earlier batches again.
+        """
+        with torch.inference_mode(False):  # otherwise threads outside the caller's inference mode may not write
+            images = torch.empty((count, size, size, 3), dtype=torch.uint8, pin_memory=self._pin)
+            return images.permute(0, 3, 1, 2)
 
     def close(self) -> None:
         """End the threads; pending slices are cancelled."""
@@ -80,36 +89,6 @@ class DecodePool:
     def _submit(self, part: Indices, batch: LoadedBatch, fill: FillSlice) -> tuple[LoadedBatch, list[Future[None]]]:
         edges = [*range(0, len(part), self.slice_size), len(part)]
         return batch, [self._pool.submit(fill, *edge) for edge in pairwise(edges)]
-
-
-class BatchBuffers:
-    """Memory of batches, reused once no tensor refers to it: fresh memory costs as many page faults as a crop.
-
-    Pinned memory is left to torch's allocator, which does the same.
-    """
-
-    def __init__(self, *, pin: bool) -> None:
-        self.pin = pin
-        self._free: deque[Pixels] = deque(maxlen=8)
-
-    def take(self, count: int, size: int) -> Tensor:
-        """Return uninitialized images uint8 (count, 3, size, size), channels-last."""
-        shape = (count, size, size, 3)
-        with torch.inference_mode(False):  # otherwise threads outside the caller's inference mode may not write
-            if self.pin:
-                return torch.empty(shape, dtype=torch.uint8, pin_memory=True).permute(0, 3, 1, 2)
-            needed = count * size * size * 3
-            block = self._block(needed)
-            lent = block[:needed].reshape(shape)
-            weakref.finalize(lent, self._free.append, block).atexit = False
-            return torch.from_numpy(lent).permute(0, 3, 1, 2)
-
-    def _block(self, needed: int) -> Pixels:
-        while self._free:
-            block = self._free.popleft()
-            if needed <= block.size <= 2 * needed:  # blocks of a much larger image size are released
-                return block
-        return np.empty(needed, dtype=np.uint8)
 
 
 class ThreadBuffers(threading.local):

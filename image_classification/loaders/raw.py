@@ -89,7 +89,7 @@ class RawLoader:
         self._threads.close()
 
     def _resized(self, part: Indices, crops: Crops, size: int) -> tuple[LoadedBatch, FillSlice]:
-        images = self._threads.buffers.take(len(part), size)
+        images = self._threads.new_images(len(part), size)
         rows = images.permute(0, 2, 3, 1)
         needed = int(crops.boxes[:, 2:].prod(axis=1).max(initial=1)) * 3 + size**2 * 3
 
@@ -102,7 +102,7 @@ class RawLoader:
     def _packed(self, part: Indices, crops: Crops, size: int) -> tuple[LoadedBatch, FillSlice]:
         """Open a batch of crops in their stored size, each in the top left corner of a square."""
         side = int(crops.boxes[:, 2:].max(initial=1))
-        packed = self._threads.buffers.take(len(part), side).permute(0, 2, 3, 1)
+        packed = self._threads.new_images(len(part), side).permute(0, 2, 3, 1)
         boxes, flips = torch.from_numpy(crops.boxes.copy()), torch.from_numpy(crops.flips)
         boxes[:, :2] = 0
 
