@@ -30,6 +30,7 @@ from image_classification.stores.manifest import MANIFEST, StoreConfig, read_man
 from judging.ground.cores import usable_cores
 from judging.pages.table import Table
 from timedrun.methods.training import sampling
+from timedrun.methods.training.precision import set_backends
 from timedrun.methods.training.sampling import Indices
 from timedrun.runner.process.process_times import cpu_seconds
 from timedrun.runner.provenance import source, system
@@ -140,6 +141,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
             " ".join(missing.values()) or f"--out: there is no folder {given.out.parent}; nothing was measured"
         )
     torch.set_num_threads(1)  # so that no loader has more threads than --workers
+    set_backends(CPU, tf32=True, cudnn_benchmark=False)  # as runs do: freed memory is kept
     sides = [(*pair, size) for size in given.sizes for pair in pairs]
     taken: dict[tuple[str, str, int], list[tuple[float, float]]] = {side: [] for side in sides}
     with TemporaryDirectory() as temporary:

@@ -103,13 +103,7 @@ def random_resized_crop_boxes(sizes: npt.NDArray[np.integer], draws: npt.NDArray
 
 
 def _central_box(height: int, width: int) -> tuple[int, int, int, int]:
-    ratio = width / height
-    if ratio < 3 / 4:
-        crop_height, crop_width = round(width / (3 / 4)), width
-    elif ratio > 4 / 3:
-        crop_height, crop_width = height, round(height * (4 / 3))
-    else:
-        crop_height, crop_width = height, width
+    crop_height, crop_width = min(height, round(width / (3 / 4))), min(width, round(height * (4 / 3)))
     return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
 
 

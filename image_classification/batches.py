@@ -27,8 +27,6 @@ from timedrun.methods.training import sampling
 from timedrun.methods.training.prefetch import Prefetched, StepBatches, to_device
 from timedrun.runner.distributed.process_group import ProcessGroup
 
-ReadyImages = Prefetched[LoadedBatch, tuple[Tensor, Tensor]]
-"""Iterator over images (n, 3, size, size) uint8 and labels (n,) on the training device."""
 MOST_NOISE = 1024
 """Different synthetic images: noise in the place of ImageNet need not fill the memory."""
 
@@ -59,7 +57,7 @@ class ImageBatches:
         # Images in memory are chosen and cropped on the device: there is nothing to load ahead.
         self._prefetch = data.prefetch if data.source == "image_folder" else 0
         self._steps = StepBatches(self._on_device, device, self._prefetch, self._passes)
-        self._evaluating: ReadyImages | None = None
+        self._evaluating: Prefetched[LoadedBatch, tuple[Tensor, Tensor]] | None = None
         # A source may hold threads, which must not outlive a second source that fails to open.
         self.train_source = open_source(data, folder, device, train=True, seed=config.seed)
         try:

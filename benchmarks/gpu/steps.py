@@ -43,8 +43,9 @@ from image_classification.configs import ImageRunConfig
 from image_classification.datasets import declared
 from image_classification.model import Bottleneck
 from judging.ground.token_shard import write_shard
+from language_model.batches import collate_for
 from language_model.build import build_model as build_bert
-from language_model.collator import MaskedBatch, collate
+from language_model.collator import MaskedBatch
 from language_model.configs import BertRunConfig
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.model import Decoder, NextTokenLoss
@@ -298,7 +299,7 @@ def configs_of(case: Case, chosen: list[str], overrides: list[str], tiny: bool) 
     return values
 
 
-def sampled_batch(config: BertRunConfig, lengths: NDArray[np.int64]) -> MaskedBatch:
+def sampled_batch(config: BertRunConfig, lengths: NDArray[np.int64], device: torch.device) -> MaskedBatch:
     """Return a batch of random tokens, 15 % of them masked, in the layout of `config`; the same tokens in each."""
     random, vocabulary = np.random.default_rng(2), config.architecture.vocabulary
     counts = np.maximum(1, (MASKED_SHARE * lengths).round().astype(np.int64))
@@ -310,14 +311,7 @@ def sampled_batch(config: BertRunConfig, lengths: NDArray[np.int64]) -> MaskedBa
         masked=np.concatenate([start + np.sort(random.permutation(size)[:count]) for start, size, count in places]),
         labels=random.integers(1, vocabulary, counts.sum()),
     )
-    return collate(
-        sequences,
-        longest=config.architecture.positions,
-        padded=not config.speed.unpadding,
-        row_multiple=config.speed.row_multiple,
-        global_samples=len(lengths),
-        global_masked=len(sequences.masked),
-    )
+    return collate_for(config, sequences, device, len(lengths), len(sequences.masked))
 
 
 def gradients_of(config: RunConfig, device: torch.device) -> LossGradients:
@@ -334,7 +328,7 @@ def gradients_of(config: RunConfig, device: torch.device) -> LossGradients:
 def bert_gradients(config: BertRunConfig, device: torch.device) -> LossGradients:
     # Mostly short sequences, so that a row that attends to another sequence, or to padding, changes much.
     positions = config.architecture.positions
-    batch = sampled_batch(config, np.append(sampled_lengths(7, positions // 4, 2), positions)).to(device)
+    batch = sampled_batch(config, np.append(sampled_lengths(7, positions // 4, 2), positions), device)
     model: nn.Module = build_bert(config, torch.device("cpu"))
     stack(*config.methods).model(model).to(device)
     if config.compile:

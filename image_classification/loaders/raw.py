@@ -12,7 +12,7 @@ from torch import Tensor
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central_boxes
 from image_classification.loaders.crop_kernel import copy_crops, resize_crops, scripted
-from image_classification.loaders.decode_pool import DecodePool, OpenBatch, ThreadBuffers
+from image_classification.loaders.decode_pool import DecodePool, FillSlice, ThreadBuffers
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import RESIZED
@@ -88,8 +88,8 @@ class RawLoader:
     def close(self) -> None:
         self._threads.close()
 
-    def _resized(self, part: Indices, crops: Crops, size: int) -> OpenBatch:
-        images = self._threads.buffers.take(len(part), size)
+    def _resized(self, part: Indices, crops: Crops, size: int) -> tuple[LoadedBatch, FillSlice]:
+        images = self._threads.new_images(len(part), size)
         rows = images.permute(0, 2, 3, 1)
         needed = int(crops.boxes[:, 2:].prod(axis=1).max(initial=1)) * 3 + size**2 * 3
 
@@ -97,12 +97,12 @@ class RawLoader:
             memory = torch.from_numpy(self._scratch.take("crop", needed))
             scripted(resize_crops)(crops.shards[begin:end], crops.numbers[begin:end], rows, memory)
 
-        return OpenBatch(LoadedBatch(images, torch.from_numpy(self.store.labels[part])), fill)
+        return LoadedBatch(images, torch.from_numpy(self.store.labels[part])), fill
 
-    def _packed(self, part: Indices, crops: Crops, size: int) -> OpenBatch:
+    def _packed(self, part: Indices, crops: Crops, size: int) -> tuple[LoadedBatch, FillSlice]:
         """Open a batch of crops in their stored size, each in the top left corner of a square."""
         side = int(crops.boxes[:, 2:].max(initial=1))
-        packed = self._threads.buffers.take(len(part), side).permute(0, 2, 3, 1)
+        packed = self._threads.new_images(len(part), side).permute(0, 2, 3, 1)
         boxes, flips = torch.from_numpy(crops.boxes.copy()), torch.from_numpy(crops.flips)
         boxes[:, :2] = 0
 
@@ -112,7 +112,7 @@ class RawLoader:
         def finish(images: Tensor) -> Tensor:
             return resample(images, to_device(boxes, images.device), to_device(flips, images.device), size)
 
-        return OpenBatch(LoadedBatch(packed, torch.from_numpy(self.store.labels[part]), finish), fill)
+        return LoadedBatch(packed, torch.from_numpy(self.store.labels[part]), finish), fill
 
 
 def resample(images: Tensor, boxes: Tensor, flips: Tensor, size: int, *, dtype: torch.dtype | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from image_classification.stores import image_folder
-from image_classification.stores.manifest import MANIFEST, Format, read_manifest, require_split
+from image_classification.stores.manifest import MANIFEST, Format, read_manifest
 from image_classification.stores.sample_index import ROW, SampleIndex, index_files, write_index
 from image_classification.stores.store_format import SourceItem, StoreFormat, UnusableImage
 from judging.ground.atomic_file import check_size
@@ -22,7 +22,6 @@ from judging.ground.file_kind import other_kind
 if TYPE_CHECKING:
     from PIL import Image
 
-SUFFIX = "jpegs"
 COLUMNS = ("height", "width")
 HELD_OPEN = 256
 """Shards of a split that stay open; others are opened for each read. Many systems allow a process 1,024 files."""
@@ -119,11 +118,13 @@ def open_encoded(folder: Path, split: str) -> EncodedImages:
 
 def open_shards(folder: Path, split: str, format_name: Format) -> tuple[SampleIndex, list[Path]]:
     """Return the index of a split and the paths of its shards, or of its one file; no image is read. Raises DataError
-    if there is no store of that format with that split, or for a damaged index or a shard of another size."""
-    manifest = require_split(folder, format_name, split)
+    if there is no store with that split, or for a damaged index or a shard of another size. That the store has the
+    format, and a run the splits that it needs, is known from `store_problems`."""
+    manifest = read_manifest(folder)
     path = folder / index_files(split)[0]
     index = SampleIndex.open(folder, split, manifest.files, ROW)
-    if len(index) != manifest.splits[split].images:
+    counts = manifest.splits.get(split)
+    if counts is None or len(index) != counts.images:
         raise DataError(f"{path}: does not match the manifest; prepare the store again.")
     names = [
         name
@@ -148,5 +149,5 @@ FORMAT = StoreFormat(
     encode=lambda image, settings, split: (image.data, image.decoded.size[::-1]),
     finish=partial(write_index, columns=COLUMNS),
     columns=COLUMNS,
-    suffix=SUFFIX,
+    suffix="jpegs",
 )

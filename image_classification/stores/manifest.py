@@ -172,17 +172,7 @@ def missing_splits(folder: Path, manifest: ImageManifest, splits: Sequence[str])
         sizes = sorted(int(name.removeprefix(RESIZED)) for name in manifest.splits if name.startswith(RESIZED))
         problems.append(
             f"{folder}: no evaluation images of short side {wanted} (data.eval_resize), only of"
-            f" {', '.join(map(str, sizes)) or 'none'}. Add them: prepare into this folder again with"
+            f" {', '.join(map(str, sizes))}. Add them: prepare into this folder again with"
             f" --data.store.evaluation-resizes {' '.join(map(str, sorted([*sizes, wanted])))}"
         )
     return problems
-
-
-def require_split(folder: Path, wanted: Format, split: str) -> ImageManifest:
-    """Return the manifest of the store in `folder`; raise DataError unless it has this format and split."""
-    manifest = read_manifest(folder)
-    if manifest.settings.format != wanted:
-        raise DataError(f"{folder}: holds a store of format {manifest.settings.format}, not {wanted}.")
-    if problems := missing_splits(folder, manifest, [split]):
-        raise DataError(problems[0])
-    return manifest

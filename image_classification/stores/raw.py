@@ -19,7 +19,6 @@ from judging.ground.errors import DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-SUFFIX = "rgb"
 COLUMNS = ("height", "width", "original_height", "original_width")
 
 
@@ -91,6 +90,6 @@ FORMAT = StoreFormat(
     encode=encode_raw,
     finish=partial(write_index, columns=COLUMNS),
     columns=COLUMNS,
-    suffix=SUFFIX,
+    suffix="rgb",
     bytes_per_image=bytes_per_image,
 )

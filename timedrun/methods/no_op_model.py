@@ -15,6 +15,8 @@ class Scalar(nn.Module):
     Examples:
         >>> Scalar(classes=10)(torch.rand(2, 3, 8, 8)).shape
         torch.Size([2, 10])
+        >>> Scalar(classes=10)(torch.zeros(2, 6, dtype=torch.long)).shape
+        torch.Size([2, 6, 10])
     """
 
     def __init__(self, classes: int) -> None:
@@ -34,9 +36,13 @@ class NoOpModel(Method, name="no_op_model", stage=Stage.WEIGHTS):
     No result of such a run counts: `Stack.verify`, which runs call before they succeed, raises.
 
     Examples:
-        >>> model, change = NoOpModel().model(nn.Sequential(nn.Linear(64, 10)))
-        >>> change
-        'one scalar in place of 650 parameters'
+        >>> from timedrun.methods import BlurPool, stack
+        >>> speed = stack(NoOpModel(), BlurPool())
+        >>> model = speed.model(nn.Sequential(nn.MaxPool2d(2), nn.Linear(64, 10)))
+        >>> speed.report
+        ['blurpool: 0 convolutions, 1 max-pool', 'no_op_model: one scalar in place of 650 parameters']
+        >>> sum(parameter.numel() for parameter in model.parameters())
+        1
     """
 
     profiling: ClassVar[bool] = True

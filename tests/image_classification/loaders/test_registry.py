@@ -4,7 +4,6 @@ once before an image is read."""
 import importlib.util
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -16,7 +15,7 @@ import pytest
 from PIL import Image
 
 from image_classification.augmentation import train_crops
-from image_classification.loaders import crop_kernel, ffcv_loader
+from image_classification.loaders import crop_kernel
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import LoaderName
 from image_classification.stores.encoded import open_encoded
@@ -170,30 +169,18 @@ def test_a_missing_package_is_reported_with_its_extra(name, monkeypatch):
         LOADERS[name].compile_ahead()
 
 
-@pytest.fixture
-def copied(prepared: dict[Format, Path], tmp_path: Path) -> Path:
-    """A jpeg store that may be damaged."""
-    return Path(shutil.copytree(prepared["jpeg"], tmp_path / "jpeg"))
-
-
-def test_an_incomplete_store_is_refused(copied):
-    (copied / "train/00000.jpegs").write_bytes(b"x")
-    with pytest.raises(DataError, match="00000.jpegs: truncated, 1 bytes instead"):
-        opened("pillow", copied)
-    (copied / MANIFEST).unlink()
-    (problem,) = problems("pillow", JPEG, copied)
-    assert "not a complete image store" in problem
-
-
-def test_all_problems_are_reported_at_once(copied, monkeypatch):
+def test_all_problems_are_reported_at_once_and_before_the_loader_opens(prepared, tmp_path, monkeypatch):
+    store = Path(shutil.copytree(prepared["jpeg"], tmp_path / "jpeg"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    values = json.loads((copied / MANIFEST).read_text())
+    values = json.loads((store / MANIFEST).read_text())
     values["splits"].pop("evaluation")
-    (copied / MANIFEST).write_text(json.dumps(values))
-    (copied / "train/00000.jpegs").unlink()
-    found = problems("ffcv", JPEG, copied, eval_size=30)
+    (store / MANIFEST).write_text(json.dumps(values))
+    (store / "train/00000.jpegs").unlink()
+    found = problems("ffcv", JPEG, store, eval_size=30)
     for message in ("needs ffcv", "ffcv reads format beton", "no split evaluation", "missing", "data.eval_resize"):
         assert sum(message in problem for problem in found) == 1, message
+    with pytest.raises(DataError, match=r"needs Pillow.* no split evaluation.*00000\.jpegs: missing"):
+        opened("pillow", store)
 
 
 def test_raw_crops_are_compiled_before_the_loader_opens(prepared):
@@ -204,10 +191,3 @@ def test_raw_crops_are_compiled_before_the_loader_opens(prepared):
     for train in (True, False):
         opened("raw", prepared["raw"], train=train).close()
     assert crop_kernel.scripted.cache_info().misses == compiled
-
-
-def test_an_ffcv_import_error_is_reported_with_its_reason(monkeypatch):
-    monkeypatch.setitem(sys.modules, "image_classification.loaders.ffcv_pipeline", None)
-    monkeypatch.delattr("image_classification.loaders.ffcv_pipeline", raising=False)
-    with pytest.raises(DataError, match="ffcv does not load"):
-        ffcv_loader.compile_ahead()

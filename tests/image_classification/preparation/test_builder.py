@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import traceback
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -51,18 +50,8 @@ def test_two_workers_give_the_same_store(tmp_path, original):
     assert [line.partition(" shards")[0] for line in lines] == ["100.0%  42 images in 6"]
 
 
-def test_the_manifest_counts_classes_and_lists_deviating_images(tmp_path, original):
-    manifest = build(original, tmp_path / "store", JPEG).manifest
-    assert manifest.classes == CLASSES
-    assert manifest.splits["train"].per_class == (10, 10, 10)
-    assert manifest.splits["evaluation"].per_class == (4, 4, 4)
-    assert manifest.splits["train"].bytes == sum(path.stat().st_size for path in (original / "train").rglob("*.JPEG"))
-    found = {kind: len(names) for kind, names in manifest.findings.items()}
-    assert found == {"cmyk": 5, "grayscale": 5, "png": 4, "rotated": 4}
-
-
-def test_stored_images_are_those_of_the_source_in_its_order(tmp_path, original):
-    build(original, tmp_path / "jpeg", JPEG)
+def test_a_store_has_the_images_of_its_source_in_its_order_and_a_manifest_that_counts_them(tmp_path, original):
+    manifest = build(original, tmp_path / "jpeg", JPEG).manifest
     build(original, tmp_path / "raw", RAW)
     splits = open_source(original, silent).splits
     stored, pixels = JpegShards(tmp_path / "jpeg", "train"), RawImages(tmp_path / "raw", "train")
@@ -74,10 +63,14 @@ def test_stored_images_are_those_of_the_source_in_its_order(tmp_path, original):
             assert (images.name(place), int(images.labels[place])) == (item.name, item.label)
     # The training images are mixed, the others by class.
     labels = [item.label for item in splits["train"]]
-    assert Counter(labels) == {0: 10, 1: 10, 2: 10}
     assert min(len(set(labels[begin : begin + 10])) for begin in (0, 10, 20)) > 1
     names = [item.name for item in splits["evaluation"]]
     assert names == sorted(names)
+    assert manifest.classes == CLASSES
+    assert [manifest.splits[split].per_class for split in ("train", "evaluation")] == [(10, 10, 10), (4, 4, 4)]
+    assert manifest.splits["train"].bytes == sum(item.size for item in splits["train"])
+    found = {kind: len(names) for kind, names in manifest.findings.items()}
+    assert found == {"cmyk": 5, "grayscale": 5, "png": 4, "rotated": 4}
 
 
 def test_the_digest_of_a_source_tells_other_names_labels_and_sizes(images):
@@ -153,8 +146,6 @@ def test_what_cannot_be_prepared_is_refused_before_anything_changes(tmp_path, im
     before, cannot = fingerprint(tmp_path), "nothing was prepared. Choose another --data-folder"
     for out, words in (
         ("other", "holds precious but no store; nothing was prepared or changed"),
-        ("other/precious", "is a file"),
-        ("images", "holds train|holds val"),
         *((name, cannot) for name in ("other/precious/x", "other/precious/x/y", "x" * 300)),
     ):
         with pytest.raises(DataError, match=words):
@@ -169,18 +160,6 @@ def test_what_cannot_be_prepared_is_refused_before_anything_changes(tmp_path, im
         build(images, tmp_path / "store", JPEG)
     (tmp_path / "moved").rename(images / "val")
     assert {path.name for path in tmp_path.iterdir()} == {"other", "images"} and fingerprint(tmp_path) == before
-
-
-def test_a_second_preparation_of_a_folder_is_refused(tmp_path, original):
-    def second(_: str) -> None:
-        with pytest.raises(DataError, match="being prepared by another process"):
-            build(original, tmp_path / "store", JPEG)
-        met.append(True)
-
-    met: list[bool] = []
-    build(original, tmp_path / "store", JPEG, report=second)
-    assert met
-    assert verify(tmp_path / "store")
 
 
 @pytest.mark.parametrize(

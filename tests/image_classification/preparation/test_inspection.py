@@ -3,14 +3,11 @@
 import contextlib
 import io
 import os
-import struct
-import zlib
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from PIL import EpsImagePlugin, Image
 
 from image_classification.loaders.pillow import decode
@@ -53,25 +50,11 @@ def test_kinds_are_detected_from_the_content(data, kinds):
 
 def test_16_bit_gray_keeps_its_shades_in_stores_and_loaders():
     shades = np.arange(256, dtype=np.uint16).reshape(16, 16)
-    gray, colors = encoded(Image.fromarray(shades * 257), "PNG"), png_of_16_bit_colors(shades * 257)
-    for data in (gray, colors):  # Pillow decodes 16-bit colors itself
-        image = inspect(ITEM, 0, data)
-        for rgb in (image.rgb, decode(data, ITEM.name)):
-            assert np.array_equal(np.asarray(rgb), np.repeat(shades[:, :, None], 3, axis=2))
-    assert "16-bit" in inspect(ITEM, 0, gray).kinds
-
-
-def png_of_16_bit_colors(shades: NDArray[np.uint16]) -> bytes:
-    """A PNG of three equal 16-bit channels, which Pillow cannot write."""
-    rows = np.repeat(shades[:, :, None], 3, axis=2).astype(">u2").reshape(len(shades), -1).view(np.uint8)
-    size = (shades.shape[1], shades.shape[0])
-    packed = zlib.compress(np.pad(rows, ((0, 0), (1, 0))).tobytes())  # filter 0 before each row
-    parts = {b"IHDR": struct.pack(">IIBBBBB", *size, 16, 2, 0, 0, 0), b"IDAT": packed, b"IEND": b""}
-    chunks = (
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-        for name, body in parts.items()
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+    data = encoded(Image.fromarray(shades * 257), "PNG")
+    image = inspect(ITEM, 0, data)
+    assert "16-bit" in image.kinds
+    for rgb in (image.rgb, decode(data, ITEM.name)):
+        assert np.array_equal(np.asarray(rgb), np.repeat(shades[:, :, None], 3, axis=2))
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>not found</html>", encoded(RGB)[:-40], encoded(RGB, "PNG")[:-60]])

@@ -96,13 +96,3 @@ def test_a_shard_cut_off_after_opening_is_named(tmp_path):
     os.truncate(shard, shard.stat().st_size - 1)
     with pytest.raises(DataError, match=r"00001\.jpegs: truncated within train/wasp/5\.jpg"):
         opened.read(5)
-
-
-def test_a_file_that_changed_or_went_is_named(tmp_path):
-    opened = open_encoded(indexed(tmp_path, {"train/ant/a.jpg": b"12345", "train/ant/b.jpg": b"12345"}), "train")
-    (tmp_path / "train/ant/a.jpg").write_bytes(b"123456")
-    (tmp_path / "train/ant/b.jpg").unlink()
-    with pytest.raises(DataError, match=r"a\.jpg has 6 bytes, not 5"):
-        opened.read(0)
-    with pytest.raises(DataError, match=r"b\.jpg cannot be read"):
-        opened.read(1)

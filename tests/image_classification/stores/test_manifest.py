@@ -1,15 +1,13 @@
 """Manifest of a store: round trip, and every damaged file named."""
 
-from pathlib import Path
-
 import pytest
 
 from image_classification.stores.beton import BetonImages
 from image_classification.stores.encoded import JpegShards
-from image_classification.stores.manifest import MANIFEST, read_manifest, require_split, store_problems, verify
+from image_classification.stores.manifest import MANIFEST, store_problems, verify
 from image_classification.stores.raw import RawImages
 from judging.ground.errors import DataError
-from tests.image_classification.small_stores import FORMATS, JPEG, given, make_store
+from tests.image_classification.small_stores import FORMATS, given, make_store
 
 OPENED = {"jpeg": JpegShards, "raw": RawImages, "beton": BetonImages}
 DAMAGED = {
@@ -37,33 +35,3 @@ def test_every_damaged_file_is_named_by_verify_and_before_an_image_is_read(tmp_p
     for split in manifest.splits:  # whose index is checked to the last byte
         with pytest.raises(DataError, match=rf"{split}\..*{fault}"):
             OPENED[settings.format](tmp_path, split)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    make_store(tmp_path, JPEG, given([(9, 7)] * 7), given([(8, 8)] * 4))
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ('"version": 1', '"version": 7', "version 7 is not supported"),
-        ('"images": 7', '"images": "x"', "damaged or edited"),
-    ],
-)
-def test_a_manifest_of_another_version_or_edited_is_refused(store, old, new, words):
-    path = store / MANIFEST
-    path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(DataError, match=words):
-        read_manifest(store)
-
-
-def test_a_store_of_another_format_or_without_a_split_is_refused(store):
-    assert require_split(store, "jpeg", "train") == read_manifest(store)
-    with pytest.raises(DataError, match="format jpeg, not raw"):
-        require_split(store, "raw", "train")
-    with pytest.raises(DataError, match="no split test, only train, evaluation"):
-        require_split(store, "jpeg", "test")
-    with pytest.raises(DataError, match="no evaluation images of short side 256 .* only of none. Add them"):
-        require_split(store, "jpeg", "evaluation_256")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from torch import nn
 
 from timedrun.methods import NoEffect
@@ -93,21 +94,20 @@ def test_attention_of_the_altered_model_equals_an_independent_computation(make_m
     with torch.no_grad():
         model(input_ids=tokens, **mask)
     weights = {name: value.double().numpy() for name, value in layer.state_dict().items()}
-    size = HIDDEN // HEADS
+    distances = np.abs(np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH)))
     for b, length in enumerate(lengths):
         if gpt:
             q, k, v = np.split(seen["x"][b] @ weights["c_attn.weight"] + weights["c_attn.bias"], 3, axis=1)
         else:
             parts = ("query", "key", "value")
             q, k, v = (seen["x"][b] @ weights[f"{part}.weight"].T + weights[f"{part}.bias"] for part in parts)
-        expected = np.zeros((length, HIDDEN))
-        for h, slope in enumerate(alibi_slopes(HEADS)):
-            part = slice(h * size, (h + 1) * size)
-            for i in range(length):
-                end = i + 1 if gpt else length
-                scores = [q[i, part] @ k[j, part] / math.sqrt(size) - slope * abs(i - j) for j in range(end)]
-                shares = np.exp(scores - np.max(scores))
-                expected[i, part] = shares / shares.sum() @ v[:end, part]
+        heads = []
+        for part, slope in zip(np.split(np.arange(HIDDEN), HEADS), alibi_slopes(HEADS), strict=True):
+            scores = q[:length, part] @ k[:length, part].T / math.sqrt(len(part)) - slope * distances[:length, :length]
+            if gpt:
+                scores[np.triu_indices(length, 1)] = -math.inf
+            heads.append(softmax(scores, axis=1) @ v[:length, part])
+        expected = np.concatenate(heads, axis=1)
         if gpt:
             expected = expected @ weights["c_proj.weight"] + weights["c_proj.bias"]
         np.testing.assert_allclose(seen["y"][b, :length], expected, atol=1e-5)

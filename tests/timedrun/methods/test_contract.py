@@ -80,12 +80,8 @@ def test_a_value_out_of_its_range_is_refused_by_name(names):
 @pytest.mark.parametrize(
     ("kind", "values", "words"),
     [
-        (
-            methods.SequenceLengthWarmup,
-            {"steps": 14_000, "step_size": 2000},
-            "too few for an increment, or for each of",
-        ),
-        (methods.SequenceLengthWarmup, {"steps": 300, "pacing": "composer_2022"}, "too few for an increment, or for"),
+        (methods.SequenceLengthWarmup, {"steps": 14_000, "step_size": 2000}, "too few for an increment"),
+        (methods.SequenceLengthWarmup, {"steps": 300, "pacing": "composer_2022"}, "too few for an increment"),
         (methods.SequenceLengthWarmup, {"steps": 3}, "too few for an increment, or for each of them"),
         (Float8, {"layers": "("}, "not a regular expression"),
     ],
@@ -357,17 +353,6 @@ def test_on_models_of_timm_it_acts_or_refuses_by_name(torchvision, name):
             assert changed or method in ("channels_last", "layer_freezing", "whitening")
             acting.add(method)
     assert {"channels_last", "layer_freezing"} <= acting
-
-
-def test_a_no_op_model_has_the_shape_of_the_outputs_after_all_other_surgery_and_one_parameter():
-    speed = stack(methods.NoOpModel(), BlurPool())
-    model = speed.model(nn.Sequential(nn.Conv2d(16, 16, 3, 2), nn.Linear(4, 5), nn.Linear(5, 7)))
-    assert [line.split(":")[0] for line in speed.report] == ["blurpool", "no_op_model"]
-    assert model(torch.zeros(3, 2, 8, 8)).shape == (3, 7)
-    assert model(torch.zeros(3, 6, dtype=torch.int64)).shape == (3, 6, 7)
-    nn.functional.mse_loss(model(torch.zeros(3, 1)), torch.ones(3, 7)).backward()
-    ((value),) = model.parameters()
-    assert value.grad == -2
 
 
 def test_a_run_for_profiling_that_would_reach_its_target_is_aborted(make_run, tmp_path):

@@ -30,11 +30,6 @@ PUBLISHED = {
 }
 
 
-def by_epoch(method: ProgressiveResizing, width: int, epochs: int) -> list[int]:
-    """Sizes where progress counts whole epochs, as in the runs of 2022."""
-    return method.sizes(width, [epoch / epochs for epoch in range(epochs)])
-
-
 def runs(sizes: list[int]) -> str:
     counted = [(size, len(list(group))) for size, group in itertools.groupby(sizes)]
     return " ".join(f"{size}x{count}" if count > 1 else f"{size}" for size, count in counted)
@@ -43,7 +38,7 @@ def runs(sizes: list[int]) -> str:
 @pytest.mark.parametrize("width, epochs", PUBLISHED)
 def test_published_schedules(width, epochs):
     expected, cost = PUBLISHED[width, epochs]
-    sizes = by_epoch(MLPERF, width, epochs)
+    sizes = MLPERF.sizes(width, [epoch / epochs for epoch in range(epochs)])  # progress by epochs, as in 2022
     assert runs(sizes) == expected
     assert np.mean(np.square(sizes)) / 224**2 == pytest.approx(cost, abs=6e-4)
 

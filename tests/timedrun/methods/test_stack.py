@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from timedrun import methods
 from timedrun.methods import EMA, REGISTRY, ColOut, CutOut, LabelSmoothing, ProgressiveResizing, stack
-from timedrun.methods.method import Compute, Hooks, Method, NoEffect, Position, Stage
+from timedrun.methods.method import Hooks, Method, NoEffect, Position
 from timedrun.runner.benchmark import find
 from timedrun.runner.config_choice import config_of
 from timedrun.runner.distributed.process_group import ProcessGroup
@@ -146,9 +146,9 @@ def test_methods_that_clash_or_act_where_the_loop_has_no_place_are_refused() -> 
     stack(ProgressiveResizing(), EMA(), places=(*by_dict, "after_step"))
     for given, places, words in (
         ((EMA(), methods.LogBias(), EMA(half_life=3)), None, "more than once: ema"),
-        ((EMA(), _Twice()), None, "twice and ema both do something"),
-        ((_Twice(), EMA()), None, "twice and ema both do something"),
-        ((_Twice(),), ("gradients", "batch"), "twice acts on `backward`, which this training loop does not call"),
+        ((EMA(), methods.SWA()), None, "swa and ema both average the weights"),
+        ((methods.SWA(), EMA()), None, "swa and ema both average the weights"),
+        ((methods.SAM(),), ("gradients", "batch"), "sam acts on `backward`, which this training loop does not call"),
         *(((method(),), (*by_dict, "batch"), "but this training loop passes a dict") for method in tensors),
         ((ProgressiveResizing(where="loader"),), by_dict, "acts on `input_size`"),
     ):
@@ -214,38 +214,6 @@ def test_changed_targets_and_unknown_fields_of_a_dict_are_refused() -> None:
         smoothing.batch(batch, batch["labels"], 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs pixel_values or input_ids, got image"):
         stack(EMA()).batch_dict({"image": batch["labels"]})
-
-
-class _TwiceHooks(Hooks):
-    def backward(self, compute: Compute, model: nn.Module, at: Position) -> Tensor:
-        return compute(False) + compute(True)
-
-    def gradients(self, model: nn.Module, at: Position) -> None:
-        for parameter in model.parameters():
-            assert parameter.grad is not None
-            parameter.grad += at.step
-
-
-class _Twice(Method, name="twice", stage=Stage.STEP, hooks=_TwiceHooks):
-    """Twice the loss and gradients, by two passes."""
-
-    clashes: ClassVar[dict[str, str]] = {"ema": "both do something"}
-
-
-def test_a_method_can_run_several_passes_and_change_their_gradients() -> None:
-    speed, model = stack(_Twice()), nn.Linear(1, 1, bias=False)
-    passes = []
-
-    def compute(reduced: bool) -> Tensor:
-        passes.append(reduced)
-        loss = 3 * model.weight.sum()
-        loss.backward()
-        return loss.detach()
-
-    speed.before_step(model, 7, 0.0)
-    assert speed.backward(compute, model) == 6 * model.weight
-    speed.gradients(model)
-    assert model.weight.grad == 13 and passes == [False, True]
 
 
 def test_a_step_that_was_not_begun_is_refused() -> None:
@@ -365,6 +333,10 @@ def test_an_own_method_can_move_them_and_where_images_shrink_maps_have_their_siz
 def test_samples_that_are_scored_at_a_smaller_size_have_masks_of_it():
     speed = stack(methods.SelectiveBackprop(start=0.0, interrupt=0, scale=0.5))
     speed.enter(0, 0.1)
-    losses = lambda images, targets: (images[:, 0] - targets[0]).mean((1, 2))  # noqa: E731
+
+    def losses(images: Tensor, targets: Any) -> Tensor:
+        assert images.shape == (2, 1, 12, 20)
+        return (images[:, 0] - targets[0]).mean((1, 2))
+
     images, (mask, labels) = speed.select(IMAGES, (PIXELS.long(), torch.arange(2)), losses)
-    assert torch.equal(mask, images[:, 0].long()) and labels.shape == (1,)
+    assert torch.equal(mask, images[:, 0].long()) and labels.shape == (1,) and images.shape == (1, 1, 24, 40)

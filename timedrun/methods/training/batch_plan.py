@@ -26,6 +26,28 @@ class BatchPlan:
         """Divide `global_batch` over the ranks, in forward passes of at most `micro_batch` samples (0: all).
 
         Raises UsageError for a batch that the ranks do not divide, or out of range.
+
+        Examples:
+            >>> BatchPlan.of(48, micro_batch=0, world_size=4)
+            BatchPlan(global_batch=48, local=12, micro=12)
+            >>> [BatchPlan.of(48, micro_batch=size, world_size=4).accumulation for size in (5, 6, 100)]
+            [3, 2, 1]
+            >>> BatchPlan.of(100, micro_batch=0, world_size=3)
+            Traceback (most recent call last):
+                ...
+            mlevents.errors.UsageError: global batch 100 is not ... by 3 ranks; use --ranks 2 or --global-batch 99.
+            >>> BatchPlan.of(7, micro_batch=0, world_size=8)
+            Traceback (most recent call last):
+                ...
+            mlevents.errors.UsageError: global batch 7 is not divisible by 8 ranks; use --ranks 7 or --global-batch 8.
+            >>> BatchPlan.of(0, micro_batch=0, world_size=1)
+            Traceback (most recent call last):
+                ...
+            mlevents.errors.UsageError: global batch 0: needs at least 1 sample; set --global-batch.
+            >>> BatchPlan.of(8, micro_batch=-1, world_size=1)
+            Traceback (most recent call last):
+                ...
+            mlevents.errors.UsageError: micro batch -1 is negative; set --micro-batch to the samples of one forward ...
         """
         if global_batch < 1:
             raise UsageError(f"global batch {global_batch}: needs at least 1 sample; set --global-batch.")

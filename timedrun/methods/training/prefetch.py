@@ -1,11 +1,11 @@
 """Prefetching of batches to the training device by one background thread."""
 
 import itertools
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, is_dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import is_dataclass
 from typing import Any, Generic, Self, TypeVar
 
 import torch
@@ -16,26 +16,6 @@ BatchT = TypeVar("BatchT")
 
 STEPS_AHEAD = 2
 """Batches that `StepBatches` keeps ready for a GPU: the one after the next hides a step that takes long to make."""
-
-
-@dataclass
-class _Buffer(Generic[BatchT]):
-    """State shared by thread and consumer. The thread holds no reference to the consumer, so dropping it can end it."""
-
-    depth: int
-    ready: deque[tuple[BatchT, torch.cuda.Event | None]] = field(default_factory=deque)
-    error: BaseException | None = None
-    ended: bool = False
-    """True if nothing will be added."""
-    closing: bool = False
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def close(self) -> None:
-        """Ask the thread to end, and release ready batches."""
-        with self.changed:
-            self.closing = True
-            self.ready.clear()
-            self.changed.notify_all()
 
 
 class Prefetched(Generic[LoadedT, BatchT]):
@@ -59,14 +39,12 @@ class Prefetched(Generic[LoadedT, BatchT]):
                 CUDA stream of its own.
         """
         self._batches, self._place, self._device = batches, place, device
-        self._thread: threading.Thread | None = None
+        self._ready: deque[Future[tuple[BatchT, torch.cuda.Event | None]]] = deque()
+        self._thread: ThreadPoolExecutor | None = None
         if depth > 0:
-            self._buffer: _Buffer[BatchT] = _Buffer(depth)
-            self._thread = threading.Thread(
-                target=_fill, args=(self._buffer, batches, place, device), name="prefetch", daemon=True
-            )
-            weakref.finalize(self, self._buffer.close)
-            self._thread.start()
+            self._thread = ThreadPoolExecutor(1, "prefetch", _use_own_stream, (device,))
+            self._ready.extend(self._thread.submit(_made, batches, place, device) for _ in range(depth))
+            weakref.finalize(self, self._thread.shutdown, wait=False, cancel_futures=True)
 
     def __iter__(self) -> Self:
         return self
@@ -74,16 +52,14 @@ class Prefetched(Generic[LoadedT, BatchT]):
     def __next__(self) -> BatchT:
         if self._thread is None:
             return self._place(next(self._batches))
-        buffer = self._buffer
-        with buffer.changed:
-            buffer.changed.wait_for(lambda: buffer.ready or buffer.ended or buffer.closing)
-            if not buffer.ready:
-                error, buffer.error = buffer.error, None
-                if error is not None:
-                    raise error
-                raise StopIteration
-            batch, copied = buffer.ready.popleft()
-            buffer.changed.notify_all()
+        if not self._ready:
+            raise StopIteration
+        try:
+            batch, copied = self._ready.popleft().result()
+        except BaseException:  # also the end of the batches
+            self.close()
+            raise
+        self._ready.append(self._thread.submit(_made, self._batches, self._place, self._device))
         if copied is not None:
             stream = torch.cuda.current_stream(self._device)
             stream.wait_event(copied)
@@ -94,11 +70,12 @@ class Prefetched(Generic[LoadedT, BatchT]):
 
     def close(self) -> None:
         """End the thread, after the batch that it is loading. A second call has no effect."""
-        if self._thread is None:
-            _close(self._batches)
-        else:
-            self._buffer.close()
-            self._thread.join()
+        self._ready.clear()
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+        close = getattr(self._batches, "close", None)  # generators have one; no other thread may run them now
+        if close is not None:
+            close()
 
 
 class StepBatches(Generic[BatchT]):
@@ -156,49 +133,25 @@ class StepBatches(Generic[BatchT]):
             ahead.close()
 
 
-def _fill(
-    buffer: _Buffer[BatchT], batches: Iterator[LoadedT], place: Callable[[LoadedT], BatchT], device: torch.device
-) -> None:
-    error: BaseException | None = None
-    try:
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-            torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]  # of this thread
-        _fill_until_closed(buffer, batches, place, device)
-    except BaseException as caught:
-        error = caught
-    try:
-        _close(batches)  # in this thread: a generator cannot be closed while another thread runs it
-    except BaseException as caught:
-        error = error or caught
-    with buffer.changed:
-        buffer.error = error
-        buffer.ended = True
-        buffer.changed.notify_all()
+def _use_own_stream(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]  # of this thread
 
 
-def _fill_until_closed(
-    buffer: _Buffer[BatchT], batches: Iterator[LoadedT], place: Callable[[LoadedT], BatchT], device: torch.device
-) -> None:
-    ended = object()
-    while True:
-        with buffer.changed:
-            buffer.changed.wait_for(lambda: len(buffer.ready) < buffer.depth or buffer.closing)
-            if buffer.closing:
-                return
-        loaded: Any = next(batches, ended)
-        if loaded is ended:
-            return
-        batch = place(loaded)
-        copied = None
-        if device.type == "cuda":
-            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            copied.record()
-        with buffer.changed:
-            if not buffer.closing:
-                buffer.ready.append((batch, copied))
-                buffer.changed.notify_all()
-        del loaded, batch  # otherwise one more batch would be held while waiting
+def _made(
+    batches: Iterator[LoadedT], place: Callable[[LoadedT], BatchT], device: torch.device
+) -> tuple[BatchT, torch.cuda.Event | None]:
+    """Return the next batch, and the event after which its copy to a GPU is complete. Raises StopIteration at the end.
+
+    It knows no consumer, so that dropping one can end the thread.
+    """
+    batch = place(next(batches))
+    copied = None
+    if device.type == "cuda":
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record()
+    return batch, copied
 
 
 def _tensors(batch: Any) -> Iterable[Tensor]:
@@ -222,9 +175,3 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)  # pin_memory() returns pinned tensors unchanged
     return tensor.to(device)
-
-
-def _close(batches: Iterator[Any]) -> None:
-    close = getattr(batches, "close", None)  # generators have one
-    if close is not None:
-        close()

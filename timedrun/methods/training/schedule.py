@@ -38,8 +38,24 @@ class Schedule:
         >>> schedule = Schedule(kind="cosine", epochs=90, warmup_epochs=8, scale=0.4)
         >>> schedule.epochs_scaled
         36
-        >>> [round(schedule.factor(epoch), 3) for epoch in (0, 4, 8, 22, 36)]
-        [0.0, 0.5, 1.0, 0.5, 0.0]
+        >>> [round(schedule.factor(epoch), 4) for epoch in (0, 1 / 625, 4, 8, 15, 22, 36, 40)]
+        [0.0, 0.0002, 0.5, 1.0, 0.8536, 0.5, 0.0, 0.0]
+        >>> replace(schedule, scale_warmup=True).factor(8 * 0.4)  # the warm-up is scaled if asked
+        1.0
+        >>> triangle = Schedule(kind="linear", epochs=16, warmup_epochs=2, final_factor=0.2)
+        >>> [round(triangle.factor(epoch), 3) for epoch in (0, 1, 2, 9, 16)]
+        [0.0, 0.5, 1.0, 0.6, 0.2]
+        >>> curves = [Schedule(kind="polynomial", epochs=10, power=power) for power in (2.0, 3.0)]
+        >>> [curve.factor(5) for curve in curves]
+        [0.25, 0.125]
+        >>> steps = Schedule(kind="multistep", epochs=160, milestones=(80, 120), scale=0.5)
+        >>> [round(steps.factor(epoch), 3) for epoch in (39.99, 40, 60, 79)]
+        [1.0, 0.1, 0.01, 0.01]
+        >>> trapezoid = Schedule(kind="trapezoid", epochs=10, warmup_epochs=2, cooldown_epochs=4, final_factor=0.2)
+        >>> [round(trapezoid.factor(epoch), 3) for epoch in (1, 2, 5.9, 8, 10)]
+        [0.5, 1.0, 1.0, 0.6, 0.2]
+        >>> replace(trapezoid, scale=2.0).factor(16), Schedule(kind="constant", epochs=10).factor(7)
+        (0.6, 1.0)
     """
 
     kind: Kind

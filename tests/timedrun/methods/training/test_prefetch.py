@@ -32,7 +32,7 @@ class Made:
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "prefetch"]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 
 
 @pytest.mark.parametrize("given", [None, 0, 1, 3])
@@ -47,7 +47,7 @@ def test_batches_of_consecutive_loops_are_made_once_each_and_jumps_begin_anew(gi
         assert [int(batch) for batch in islice(batches.starting(2), 2)] == [2, 3]
         one, other = batches.starting(0), batches.starting(7)
         assert [int(next(loop)) for loop in (one, other, one, one, other)] == [0, 7, 1, 2, 8]
-    assert made.names == ({"prefetch"} if ahead else {threading.current_thread().name})
+    assert made.names == ({"prefetch_0"} if ahead else {threading.current_thread().name})
     assert threads() == []
 
 
@@ -110,7 +110,7 @@ def test_a_gpus_stream_waits_for_the_copies_of_a_batch_and_holds_its_tensors(mon
 
     def make(step: int) -> list[Fields]:
         steps.append(step)
-        assert begun == [threading.current_thread().name] == ["prefetch"]
+        assert begun == [threading.current_thread().name] == ["prefetch_0"]
         return [Fields(torch.tensor([step]).as_subclass(OnStream), 3) for _ in range(2)]
 
     with closing(StepBatches(make, torch.device("cuda"))) as batches:
