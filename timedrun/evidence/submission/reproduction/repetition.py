@@ -87,10 +87,8 @@ def repeat_config(
         start: runs it with so many ranks and threads; returns exit code, last lines and the signal that came, or 0.
     """
     settings = read_json(run.config)
-    ranks, most = (
-        given.get("ranks") or recorded_run.recorded_ranks(recorded_run.provenance_of(run)),
-        max(MAX_RANKS, os.cpu_count() or 1),
-    )
+    ranks = given.get("ranks") or recorded_run.recorded_ranks(recorded_run.provenance_of(run))
+    most = max(MAX_RANKS, os.cpu_count() or 1)
     if ranks > most and not given.get("ranks"):
         return f"it recorded {ranks} ranks, above the limit of {most} without --ranks; set --ranks", False
     try:
