@@ -28,8 +28,7 @@ class Lengths:
     """Lengths of the schedules of a sweep, as multiples of the configs' own."""
 
     ratios: Sequence[float]
-    baseline: Sequence[float] = ()
-    """Further ones of the baseline."""
+    baseline: Sequence[float] = ()  # further ones of the baseline
 
 
 def new_sweep(request: ConfigRequest, parent: WarmParent | None, lengths: Lengths) -> tuple[Path, Race]:

@@ -34,14 +34,11 @@ COUNTED: Final = 3
 class StepRow:
     """Measurements of one config."""
 
-    label: str
-    """As the user named the config."""
+    label: str  # as the user named the config
     config: RunConfig
     times: StepTimes
-    speed_up: Interval | None
-    """Ratio of samples per second to the first config's; None: it is the first one."""
-    tokens_per_sample: float | None
-    """Without padding; None: the samples are not text."""
+    speed_up: Interval | None  # ratio of samples per second to the first config's; None: it is the first one
+    tokens_per_sample: float | None  # without padding; None: the samples are not text
     peak: float | None
     """Operations per second that the accelerator reaches at most at the config's precision; None: unknown."""
 

@@ -45,20 +45,14 @@ operators)."""
 class StepMemory:
     """Bytes on one rank's device when most are in use."""
 
-    micro: int
-    """Samples of a forward pass."""
-    model: int
-    """Parameters and buffers."""
-    copy: int
-    """Copy of the model that the warm-up restores."""
+    micro: int  # samples of a forward pass
+    model: int  # parameters and buffers
+    copy: int  # copy of the model that the warm-up restores
     gradients: int
     optimizer: int
-    averages: int
-    """Of EMA or SWA."""
-    activations: int
-    """Saved for the backward pass, and temporary."""
-    gathered: int = 0
-    """Whole parameters and gradients of the layers at work, if the ranks shard the model."""
+    averages: int  # of EMA or SWA
+    activations: int  # saved for the backward pass, and temporary
+    gathered: int = 0  # whole parameters and gradients of the layers at work, if the ranks shard the model
 
     @property
     def total(self) -> int:
