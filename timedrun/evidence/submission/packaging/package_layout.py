@@ -40,9 +40,9 @@ FILES = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE")
 
 FOR_THE_REPOSITORY = (
     *("scripts/build_image.sh", "scripts/demo.sh", "scripts/test.sh", "scripts/test_pythons.sh"),
-    *("scripts/race_commits.sh", "scripts/gitlab_race.yml"),
+    *("scripts/race_commits.sh", "scripts/gitlab_race.yml", "scripts/site_hooks.py"),
 )
-"""Scripts that need what no package has: the Dockerfile, other benchmarks, the tests, commits."""
+"""Scripts that need what no package has: the Dockerfile, other benchmarks, the tests, commits, the site."""
 
 
 def write_tree(folder: Path, sets: Sequence[ResultFolder], rules: Ruleset, source: Path) -> list[str]:
