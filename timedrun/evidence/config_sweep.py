@@ -19,8 +19,7 @@ from timedrun.runner.benchmark import Benchmark
 from timedrun.runner.config import digest
 from timedrun.runner.process.progress import duration
 
-STEPS: Final = StepPlan(positions=(0.0, 0.5, 1.0), chunks=2, chunk=3)
-"""Steps from which a dry run estimates the time."""
+STEPS: Final = StepPlan(positions=(0.0, 0.5, 1.0), chunks=2, chunk=3)  # steps from which a dry run estimates the time
 
 
 @dataclass(frozen=True)

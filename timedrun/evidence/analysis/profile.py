@@ -20,8 +20,7 @@ from timedrun.runner.benchmark import Benchmark
 from timedrun.runner.config import RunConfig
 
 EVALUATION: Final = "evaluation"
-IDLE_DEVICE: Final = 0.5
-"""Share of a step in which a GPU runs no kernel, above which the host is the bottleneck."""
+IDLE_DEVICE: Final = 0.5  # share of a step in which a GPU runs no kernel, above which the host is the bottleneck
 
 
 class Part(NamedTuple):

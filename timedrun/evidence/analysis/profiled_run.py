@@ -30,10 +30,8 @@ from timedrun.runner.run.timed_run import TimedRun
 Mode = Literal["skip", "gate", "plain", "timed", "traced", "counted"]
 """Of a step. skip: not measured; gate: not measured, after the turns of other configs; timed: divided into parts;
 traced: under torch.profiler; counted: not timed, its floating-point operations are counted."""
-LOSSES: Final = 3
-"""First steps whose losses are kept."""
-TRACED: Final = 3
-"""Steps under torch.profiler at a position, after one that starts it."""
+LOSSES: Final = 3  # first steps whose losses are kept
+TRACED: Final = 3  # steps under torch.profiler at a position, after one that starts it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,7 @@ from timedrun.runner.run.origin import of_measurements
 
 STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, skip=3, evaluate=False)
 """Steps at three fractions of the schedule: methods such as progressive resizing change their cost."""
-COUNTED: Final = 3
-"""Steps at each position whose operations are counted: sequences of other lengths take others."""
+COUNTED: Final = 3  # steps at each position whose operations are counted: sequences of other lengths take others
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ GIB: Final = 2**30
 RESERVE: Final = 2 * GIB
 """Memory of a GPU that no tensor has: CUDA's context and kernels, workspaces of cuBLAS and cuDNN, buffers of NCCL.
 Assumed, not measured, as is `FRAGMENTED`."""
-FRAGMENTED: Final = 0.05
-"""Fraction of a GPU's memory in free blocks that are too small for a request."""
+FRAGMENTED: Final = 0.05  # fraction of a GPU's memory in free blocks that are too small for a request
 IN_FP32: Final = frozenset(
     {functional.softmax, torch.softmax, Tensor.softmax, functional.log_softmax, functional.layer_norm}
     | {functional.group_norm, functional.cross_entropy, functional.nll_loss}

@@ -27,8 +27,7 @@ from timedrun.evidence.submission.reproduction.set_verdict import Agreement, Rep
 from timedrun.runner.benchmark import find
 from timedrun.runner.storage.method_sources import OWN_METHODS, own_methods, source_file
 
-MAX_RANKS = 64
-"""Ranks that are started on a result's word alone, or one per processor if that is more."""
+MAX_RANKS = 64  # ranks that are started on a result's word alone, or one per processor if that is more
 
 Outcome = tuple[str, bool]
 """Why a run was not repeated, "" if it was, and whether a signal interrupted it."""
