@@ -16,14 +16,10 @@ from judging.checking.audit import kept
 from mlevents.checks.copies import candidate_pairs
 from mlevents.record import read
 from mlevents.summary import SKETCH_SIZE, summarize
-from tests.conftest import Told
-from tests.judging.conftest import WriteRun
-
-Audited = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def round_folder(tmp_path: Path, write_run: WriteRun) -> Path:
+def round_folder(tmp_path, write_run) -> Path:
     """v2.0 with one submitter's sets of five runs on the systems one and two."""
     submitter = tmp_path / "v2.0/Example"
     (submitter / "systems").mkdir(parents=True)
@@ -38,7 +34,7 @@ def round_folder(tmp_path: Path, write_run: WriteRun) -> Path:
 
 
 @pytest.fixture
-def audited(round_folder: Path, told: Told) -> Audited:
+def audited(round_folder, told) -> Callable[..., dict[str, Any]]:
     """The audit of the round as its JSON says."""
     return lambda *options: told("check", round_folder, "--audit", *options, code=1)  # it has no source
 

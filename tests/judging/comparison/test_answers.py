@@ -27,7 +27,7 @@ class Run:
 
 
 @pytest.fixture(autouse=True)
-def higher_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+def higher_is_better(monkeypatch) -> None:
     monkeypatch.setattr(answers, "direction", lambda runs: 1.0)
 
 
