@@ -95,12 +95,11 @@ def step_times(
         try:
             if built:
                 connection.send(None)
-            if not connection.poll(None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())):
-                failed[name] = UNTRIED
+            if connection.poll(None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())):
+                answer = connection.recv()
+            else:
+                answer = UNTRIED
                 child.kill()
-                del running[name]
-                return
-            answer = connection.recv()
         except (EOFError, ConnectionError):
             child.join()
             answer = f"its process ended with exit code {child.exitcode}"
