@@ -92,7 +92,7 @@ def write_run() -> WriteRun:
 
 
 @pytest.fixture(scope="session")
-def write_set(write_run: WriteRun) -> WriteSet:
+def write_set(write_run) -> WriteSet:
     """Writes runs of `times` in minutes with the numbers from 0, and returns their folder."""
 
     def write(folder: Path, times: Sequence[float] = (10.0, 11.0, 12.0, 13.0, 14.0), **logged: Any) -> Path:
@@ -125,7 +125,7 @@ def log_loads(path: Path, *blocks: dict[str, Any], lacks: dict[str, str] | None 
 
 
 @pytest.fixture(scope="session")
-def make_set(write_run: WriteRun) -> MakeSet:
+def make_set(write_run) -> MakeSet:
     """Writes a whole results folder: logs of `times` in minutes and, beside each, config, system and environment."""
 
     from image_classification.configs import imagenet_baseline  # here: the tests of scores run without torch
@@ -151,7 +151,7 @@ def make_set(write_run: WriteRun) -> MakeSet:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path) -> Path:
     """A source tree of the project's shape, small, without git."""
     return write_source(tmp_path / "source")
 
@@ -181,7 +181,7 @@ def write_source(root: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def published(published_rounds: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def published(published_rounds, tmp_path_factory) -> Path:
     """One submission folder of MosaicML's four open-division result sets of MLPerf Training v2.0 and v2.1."""
     folder = tmp_path_factory.mktemp("published") / "MosaicML"
     for round_folder in published_rounds.values():

@@ -37,7 +37,7 @@ def required(names: tuple[str, ...]) -> Iterator[metadata.Distribution]:
 
 
 @pytest.fixture(scope="module")
-def timedrun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def timedrun(tmp_path_factory) -> Path:
     """The command of a virtual environment that has timedrun's wheel and links to what it requires, nothing else."""
     folder = tmp_path_factory.mktemp("base")
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]

@@ -22,8 +22,7 @@ class ConfigSide:
 
     label: str
     config: RunConfig
-    tuned: Tuned | None = None
-    """How its settings were tuned; None: not recorded."""
+    tuned: Tuned | None = None  # how its settings were tuned; None: not recorded
 
     @property
     def planned(self) -> Side:

@@ -19,8 +19,7 @@ from timedrun.runner.benchmark import Benchmark
 from timedrun.runner.config import digest
 from timedrun.runner.process.progress import duration
 
-STEPS: Final = StepPlan(positions=(0.0, 0.5, 1.0), chunks=2, chunk=3)
-"""Steps from which a dry run estimates the time."""
+STEPS: Final = StepPlan(positions=(0.0, 0.5, 1.0), chunks=2, chunk=3)  # steps from which a dry run estimates the time
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,7 @@ class Lengths:
     """Lengths of the schedules of a sweep, as multiples of the configs' own."""
 
     ratios: Sequence[float]
-    baseline: Sequence[float] = ()
-    """Further ones of the baseline."""
+    baseline: Sequence[float] = ()  # further ones of the baseline
 
 
 def new_sweep(request: ConfigRequest, parent: WarmParent | None, lengths: Lengths) -> tuple[Path, Race]:
@@ -39,11 +37,23 @@ def new_sweep(request: ConfigRequest, parent: WarmParent | None, lengths: Length
 
 
 def dry_run(request: ConfigRequest, lengths: Lengths, *, as_json: bool) -> bool:
-    """Print the plan of a sweep and an estimate of its time, from a few steps of each config; return False if a config
-    fails."""
+    """Print curves and lengths of a sweep, the number of runs, an estimate of their time from a few steps of each
+    config, and what fails; return False if a config does."""
     benchmark, sides, budgets = planned_sides(request, lengths)
-    seconds, failed = estimated(benchmark, sides, budgets, request)
-    show_plan(sides, budgets, request.rounds.runs, seconds, failed, as_json=as_json)
+    one_of_each, failed = estimated(benchmark, sides, budgets, request)
+    runs, seconds = len(sides) * request.rounds.runs, one_of_each * request.rounds.runs
+    curves: dict[str, list[str]] = {}
+    for budget in budgets.values():
+        curves.setdefault(budget.curve, []).append(f"x{budget.ratio:g}")
+    stdio.stage("")
+    if as_json:
+        print(json.dumps({"curves": curves, "runs": runs, "seconds": seconds, "failed": failed}, indent=2))
+        return not failed
+    Table(["config", "lengths of its schedule"], [[name, ", ".join(length)] for name, length in curves.items()]).show()
+    print(f"\n{runs} runs, {request.rounds.runs} of each; the baseline is {next(iter(curves))}")
+    print(f"about {duration(seconds)} of training and evaluation, and {runs} starts of a process")
+    for curve, why in failed.items():
+        stdio.message(f"timedrun race: {curve} fails: {why}")
     return not failed
 
 
@@ -103,30 +113,3 @@ def estimated(
             ratio, measured = shortest[budget.curve]
             seconds += measured.seconds * measured.steps * budget.ratio / ratio + (measured.evaluation_seconds or 0.0)
     return seconds, failed
-
-
-def show_plan(
-    sides: Sequence[ConfigSide],
-    budgets: Mapping[str, Budget],
-    runs_each: int,
-    seconds: float,
-    failed: Mapping[str, str],
-    *,
-    as_json: bool,
-) -> None:
-    """Print the curves with their lengths, the number of runs, the estimate of their time and what fails."""
-    lengths: dict[str, list[str]] = {}
-    for side in sides:
-        budget = budgets[side.config.name]
-        lengths.setdefault(budget.curve, []).append(f"x{budget.ratio:g}")
-    runs = len(sides) * runs_each
-    stdio.stage("")
-    if as_json:
-        values = {"curves": lengths, "runs": runs, "seconds": seconds * runs_each, "failed": dict(failed)}
-        print(json.dumps(values, indent=2))
-        return
-    Table(["config", "lengths of its schedule"], [[name, ", ".join(length)] for name, length in lengths.items()]).show()
-    print(f"\n{runs} runs, {runs_each} of each; the baseline is {next(iter(lengths))}")
-    print(f"about {duration(seconds * runs_each)} of training and evaluation, and {runs} starts of a process")
-    for curve, why in failed.items():
-        stdio.message(f"timedrun race: {curve} fails: {why}")

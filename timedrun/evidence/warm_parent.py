@@ -21,8 +21,7 @@ from timedrun.runner.process import parent_death_signal
 from timedrun.runner.process.launch_env import LABEL, module_command
 
 MODULES: Final = ("timedrun.commands.run", "timedrun.runner.run.worker", "torch._dynamo")
-LONGEST: Final = 2**16
-"""Bytes of a command line."""
+LONGEST: Final = 2**16  # bytes of a command line
 
 
 class WarmParent:

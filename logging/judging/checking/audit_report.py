@@ -78,7 +78,6 @@ def score_row(audited: AuditedSet) -> list[str]:
 def as_json(audit: Audit) -> str:
     """Format an audit as JSON: totals, topics, sets with scores, and the results of all logs, sets and submitters."""
     topic_of = {rule: topic.title for topic in TOPICS for rule in topic.rules}
-    minutes = [None if audited.published is None else float(audited.published) for audited in audit.sets]
     findings = [
         {"about": result.path, "kind": result.kind, "topic": topic_of.get(finding.rule), **asdict(finding)}
         for result in audit.results
@@ -93,8 +92,8 @@ def as_json(audit: Audit) -> str:
         "logs": audit.logs,
         "topics": {topic.title: audit.counts()[topic.title] for topic in TOPICS},
         "sets": [
-            asdict(audited.score) | {"published_minutes": published, "agrees": audited.agrees}
-            for audited, published in zip(audit.sets, minutes, strict=True)
+            asdict(of.score) | {"published_minutes": of.published and float(of.published), "agrees": of.agrees}
+            for of in audit.sets
         ],
         "published_without_set": [list(name) for name in audit.missing],
         "findings": findings,

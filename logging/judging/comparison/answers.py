@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from judging.comparison.interpolation import bounds_of_time, error_at, minutes_to, quality_at
 from judging.comparison.tradeoff import LEAST_SEEDS, Curve, direction, runs_of
@@ -77,6 +77,13 @@ class Answer:
     energy: str = ""  # measured part of the system
     extrapolated: bool = False  # True if the times are of a profile of other hardware
 
+    @classmethod
+    def of(cls, curve: Curve, minutes: Interval | None, **found: Any) -> Answer:
+        """Return the answer for `curve`, with the cost of `minutes` on its system."""
+        usd = None if curve.hourly is None or minutes is None else curve.hourly * minutes.value / 60
+        energy, extrapolated = curve.energy if curve.joules else "", bool(curve.extrapolated)
+        return cls(label=curve.label, minutes=minutes, usd=usd, energy=energy, extrapolated=extrapolated, **found)
+
 
 def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
     """Answer for each curve when it has `quality`; the first one is the baseline."""
@@ -94,17 +101,14 @@ def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
         logs = [math.log(of_curves[0][seed] / times[seed]) for seed in shared if 0 < of_curves[0][seed] < math.inf]
         sooner = Interval.of(logs, LEAST_SEEDS) if logs and len(logs) == len(shared) else None
         answers.append(
-            Answer(
-                label=curve.label,
+            Answer.of(
+                curve,
+                minutes,
                 seeds=len(times),
-                minutes=minutes,
                 sooner=sooner and sooner.widened(errors[0][0] + late, errors[0][1] + early).mapped(math.exp),
                 at_most=max(curve.mean_points(sign)[0][0], *times.values()) if bounded else None,
                 why="" if measured else _beyond(curve, times, sign),
-                usd=_usd(curve, minutes.value if minutes else None),
                 joules=_joules_to(curve, sign, sign * quality) if measured else None,
-                energy=curve.energy if curve.joules else "",
-                extrapolated=bool(curve.extrapolated),
             )
         )
     return answers
@@ -138,17 +142,14 @@ def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
             minutes, joules = (other, joules) if budget.is_energy else (minutes, other)
         gains = [own - other for own, other in pairs if own is not None and other is not None]
         answers.append(
-            Answer(
-                label=curve.label,
+            Answer.of(
+                curve,
+                None if minutes is None else Interval(minutes),
                 seeds=len(of_seed),
-                minutes=None if minutes is None else Interval(minutes),
                 quality=_mean([sign * value for value in values], error) if measured else None,
                 better=_mean(gains, error + errors[0]) if gains and len(gains) == len(pairs) else None,
                 why="" if measured else _unmeasured(curve, amount, sign, budget.is_energy),
-                usd=_usd(curve, minutes),
                 joules=joules,
-                energy=curve.energy if curve.joules else "",
-                extrapolated=bool(curve.extrapolated),
             )
         )
     return answers
@@ -178,10 +179,6 @@ def _errors_of_time(curve: Curve, sign: float, quality: float) -> tuple[float, f
         return 0.0, 0.0
     early, late = bounds_of_time(points, quality, quality)
     return math.log(minutes / early), math.log(late / minutes)
-
-
-def _usd(curve: Curve, minutes: float | None) -> float | None:
-    return None if curve.hourly is None or minutes is None else curve.hourly * minutes / 60
 
 
 def _joules_to(curve: Curve, sign: float, quality: float) -> float | None:

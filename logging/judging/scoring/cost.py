@@ -8,8 +8,7 @@ from dataclasses import dataclass
 class Cost:
     """Cost in US dollars of a time to train alone, without preparation, initialization, storage and failed runs."""
 
-    usd: float | None
-    """None if there is no time."""
+    usd: float | None  # None if there is no time
     usd_per_hour: float
 
     def __str__(self) -> str:

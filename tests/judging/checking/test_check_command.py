@@ -23,7 +23,6 @@ from mlevents import mlcommons
 from mlevents.event import Finding, Level
 from mlevents.mlcommons import OfficialVerdict
 from mlevents.rounds import ruleset
-from tests.judging.conftest import WriteSet
 from timedrun.cli import main
 
 PASSED = OfficialVerdict("pass", "compliance_checker", "mlperf-logging 4.1.68", "2.0.0", (), own_round="pass")
@@ -31,7 +30,7 @@ PLACE = Path("Example/results/1xCPU-baseline/resnet")
 
 
 @pytest.fixture
-def results(tmp_path: Path, write_set: WriteSet) -> Path:
+def results(tmp_path, write_set) -> Path:
     """A set of five good runs."""
     return write_set(tmp_path / "set")
 

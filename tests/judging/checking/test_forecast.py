@@ -11,12 +11,11 @@ from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker
 from judging.checking.forecast import forecast, runs_to_tell
 from mlevents.rounds import ruleset
 from mlevents.rounds.convergence_points import point_at
-from tests.judging.conftest import WriteRun
 
 SIMULATED = 1500
 
 
-def written(folder: Path, write_run: WriteRun, epochs: tuple[int, ...], **logged: object) -> Path:
+def written(folder: Path, write_run, epochs: tuple[int, ...], **logged: object) -> Path:
     """Runs that reach the target at these epochs."""
     for number, last in enumerate(epochs):
         qualities = [0.01 * epoch for epoch in range(1, last)] + [0.76]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from judging.checking.verdicts import check_paths
-from tests.judging.conftest import MakeSet, write_source
+from tests.judging.conftest import write_source
 from timedrun.evidence.submission.packaging.package import package
 
 SYSTEM = "1xCPU-baseline"
@@ -19,7 +19,7 @@ RESULT = f"results/{SYSTEM}/resnet/result_2.txt"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, make_set: MakeSet) -> Path:
+def whole(tmp_path_factory, make_set) -> Path:
     """A package of five runs of 10 to 14 minutes, whose score is 12; tests change copies."""
     place = tmp_path_factory.mktemp("whole")
     results, source = make_set(place / "set", config_digest="a" * 64), write_source(place / "source")
@@ -27,7 +27,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, make_set: MakeSet) -> Path:
 
 
 @pytest.fixture
-def made(whole: Path, tmp_path: Path) -> Path:
+def made(whole, tmp_path) -> Path:
     """A copy of it."""
     return Path(shutil.copytree(whole, tmp_path / "out" / "Example"))
 

@@ -13,7 +13,7 @@ RECORDED = Path(__file__).parents[3] / "results" / "digits_demo" / "digits_basel
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results(tmp_path) -> Path:
     """Two recorded runs of digits with their configs."""
     for number in (0, 1):
         (tmp_path / f"set/run_{number}").mkdir(parents=True)

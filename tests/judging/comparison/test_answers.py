@@ -27,14 +27,16 @@ class Run:
 
 
 @pytest.fixture(autouse=True)
-def higher_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+def higher_is_better(monkeypatch) -> None:
     monkeypatch.setattr(answers, "direction", lambda runs: 1.0)
 
 
-def curve(label: str, lengths: dict[float, float], seeds: int = 4, noise: float = 0.0, **facts: Any) -> Curve:
+def curve(
+    label: str, lengths: dict[float, float], seeds: int = 4, noise: float = 0.0, speed: float = 1.0, **facts: Any
+) -> Curve:
     """A curve of quality log2(minutes) / 10 after `lengths` in minutes by ratio, times what each seed takes longer."""
     drawn = random.Random(label)
-    slow = [math.exp(drawn.gauss(0, noise)) for _ in range(seeds)]
+    slow = [math.exp(drawn.gauss(0, noise)) / speed for _ in range(seeds)]
     budgets = {
         ratio: {seed: Run(minutes * slow[seed], math.log2(minutes) / 10) for seed in range(seeds)}
         for ratio, minutes in lengths.items()
@@ -42,20 +44,12 @@ def curve(label: str, lengths: dict[float, float], seeds: int = 4, noise: float 
     return Curve(label=label, budgets=budgets, **facts)
 
 
-def twice_as_fast(label: str, noise: float = 0.0) -> Curve:
-    made = curve(label, {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}, noise=noise)
-    faster = {
-        ratio: {seed: Run(run.minutes / 2, run.final_quality or 0.0) for seed, run in runs.items() if run.minutes}
-        for ratio, runs in made.budgets.items()
-    }
-    return Curve(label=label, budgets=faster)
-
-
-BASE = curve("base", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}, noise=0.01)
+LENGTHS = {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}
+BASE = curve("base", LENGTHS, noise=0.01)
 
 
 def test_the_time_to_a_quality_and_the_quality_at_a_time_are_those_of_a_known_function():
-    exact = curve("base", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0})
+    exact = curve("base", LENGTHS)
     (answer,) = at_quality([exact], 0.25)  # log2(minutes) / 10
     assert answer.minutes.value == pytest.approx(2**2.5)
     (answer,) = at_budget([exact], Budget.parse("6min"))
@@ -63,7 +57,7 @@ def test_the_time_to_a_quality_and_the_quality_at_a_time_are_those_of_a_known_fu
 
 
 def test_the_first_is_named_with_how_many_times_sooner_over_shared_seeds():
-    answers = at_quality([BASE, twice_as_fast("fast", 0.01)], 0.25)
+    answers = at_quality([BASE, curve("fast", LENGTHS, noise=0.01, speed=2)], 0.25)
     winner = best(answers)
     assert winner.label == "fast"
     low, high = winner.sooner.bounds or (0, 0)
@@ -101,8 +95,7 @@ def test_a_quality_that_some_seeds_miss_has_no_time():
 
 
 def test_money_buys_time_on_each_configs_own_system():
-    cheap = curve("cheap", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}, hourly=6.0)
-    dear = curve("dear", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}, hourly=12.0)
+    cheap, dear = curve("cheap", LENGTHS, hourly=6.0), curve("dear", LENGTHS, hourly=12.0)
     answers = at_budget([cheap, dear], Budget.parse("1usd"))
     assert [answer.quality and round(answer.quality.value, 4) for answer in answers] == [0.3322, 0.2322]
     with pytest.raises(UsageError, match="needs the price of an hour; give it by --price"):
@@ -119,7 +112,7 @@ def powered(curve: Curve, watts: float) -> Curve:
 
 
 def test_an_energy_buys_the_time_in_which_a_run_uses_it_and_is_interpolated_as_time_is():
-    exact = powered(curve("base", {0.5: 4.0, 1.0: 8.0, 2.0: 16.0}), 500.0)
+    exact = powered(curve("base", LENGTHS), 500.0)
     (answer,) = at_budget([exact], Budget.parse("0.05 kWh"))
     minutes = (0.05 * 3.6e6 / 30_000) ** 1.25
     assert answer.quality.value == pytest.approx(math.log2(minutes) / 10)
@@ -132,10 +125,8 @@ def test_an_energy_buys_the_time_in_which_a_run_uses_it_and_is_interpolated_as_t
 
 
 def test_an_energy_answers_for_the_thrifty_config_though_it_is_slow_and_says_what_was_not_measured():
-    hungry, thrifty = (
-        powered(curve("base", {0.5: 4.0, 2.0: 16.0}), 500.0),
-        powered(curve("thrifty", {1.0: 4.0, 2.0: 16.0}), 300.0),
-    )
+    hungry = powered(curve("base", {0.5: 4.0, 2.0: 16.0}), 500.0)
+    thrifty = powered(curve("thrifty", {1.0: 4.0, 2.0: 16.0}), 300.0)
     asked = Budget.parse("150000J")
     answers = at_budget([hungry, thrifty], asked)
     winner = best(answers)
@@ -182,9 +173,7 @@ def test_a_baseline_that_had_a_tenth_of_the_time_is_beaten_nowhere():
     assert answers[1].better is None and "a length of about x10 would show it" in sentence(answers, asked, answers[1])
 
 
-def test_the_headline_names_the_config_that_has_the_baselines_quality_in_half_the_time(
-    monkeypatch,
-):
+def test_the_headline_names_the_config_that_has_the_baselines_quality_in_half_the_time(monkeypatch):
     """At the mean of the seeds' qualities half of its seeds would have to be extrapolated."""
     monkeypatch.setattr(answer_table, "direction", lambda runs: 1.0)
     points, uneven = {0.5: (4.0, 0.2), 1.0: (8.0, 0.3)}, {0: 0.01, 1: -0.01}
@@ -200,10 +189,7 @@ def test_the_headline_names_the_config_that_has_the_baselines_quality_in_half_th
 def test_intervals_hold_the_truth_in_nineteen_of_twenty():
     held = better = 0
     for number in range(300):
-        pair = [
-            curve(f"base {number}", {0.5: 4.0, 2.0: 16.0}, 5, 0.2),
-            curve(f"other {number}", {0.5: 4.0, 2.0: 16.0}, 5, 0.2),
-        ]
+        pair = [curve(f"{name} {number}", {0.5: 4.0, 2.0: 16.0}, 5, 0.2) for name in ("base", "other")]
         (_, answer) = at_quality(pair, 0.3)
         low, high = answer.sooner.bounds or (0, 0) if answer.sooner else (0, 0)
         held += low <= 1 <= high

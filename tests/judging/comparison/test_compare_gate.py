@@ -9,11 +9,11 @@ import pytest
 from judging.comparison.compare import compare_sets
 from judging.comparison.speedup_ratio import NotComparable
 from mlevents.rounds.own_rules import benchmark_rules
-from tests.judging.conftest import MakeSet, change_json, summaries
+from tests.judging.conftest import change_json, summaries
 
 
 @pytest.fixture
-def two(tmp_path: Path, make_set: MakeSet) -> tuple[Path, Path]:
+def two(tmp_path, make_set) -> tuple[Path, Path]:
     """Two sets on one machine, the second twice as fast."""
     first = make_set(tmp_path / "first")
     second = make_set(tmp_path / "second", times=(5.0, 5.5, 6.1, 6.5, 7.0), global_batch_size=128)

@@ -96,7 +96,7 @@ def verdicts(shape, at, seeds, deviation, gain=0.0, draws=100):
 
 
 @pytest.fixture
-def higher_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+def higher_is_better(monkeypatch) -> None:
     monkeypatch.setattr(tradeoff, "direction", lambda runs: 1.0)
 
 

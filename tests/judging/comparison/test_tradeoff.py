@@ -11,7 +11,6 @@ from judging.comparison.extrapolation import over_schedule
 from judging.comparison.tradeoff import direction, frontier
 from judging.ground.errors import UsageError
 from mlevents import keys
-from tests.judging.conftest import WriteSet
 
 
 def test_no_runs_are_no_curve():
@@ -37,7 +36,7 @@ def test_the_mean_over_the_schedule_is_the_trapezoids():
 
 
 @pytest.fixture
-def results(tmp_path: Path, write_set: WriteSet, monkeypatch: pytest.MonkeyPatch) -> Path:
+def results(tmp_path, write_set, monkeypatch) -> Path:
     """`base` and `method`, three runs each of three evaluated epochs of ten steps; the current folder."""
     for config, minutes in (("base", 1.0), ("method", 0.5)):
         write_set(tmp_path / config, [minutes] * 3, **SMALL | {keys.CONFIG_NAME: config})

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from judging.ground.race_labels import labels_in, resolved, side_at
-from tests.judging.conftest import WriteSet
 
 LABELS = {"digits_baseline-d0f80677": "baseline+sam", "digits_baseline": "python train/x.py --lr 1", "control": "b"}
 
 
 @pytest.fixture
-def race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_set: WriteSet) -> str:
+def race(tmp_path, monkeypatch, write_set) -> str:
     """A race of two sides and a control, in the working folder."""
     monkeypatch.chdir(tmp_path)
     for place, side in enumerate(LABELS):

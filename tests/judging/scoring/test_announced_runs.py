@@ -11,14 +11,13 @@ from judging.scoring.announced_runs import ledger_findings
 from mlevents import keys
 from mlevents.record import natural, read
 from mlevents.summary import summarize
-from tests.judging.conftest import MakeSet
 from tests.judging.ground.test_ledger import FACTS
 from timedrun.evidence.submission.packaging.package import package
 
 TIMES = (10.0, 30.0, 11.0, 12.0, 13.0, 14.0, 60.0)
 
 
-def announced_set(make_set: MakeSet, folder: Path, times: Sequence[float] = TIMES, not_closed: int = -1) -> Path:
+def announced_set(make_set, folder: Path, times: Sequence[float] = TIMES, not_closed: int = -1) -> Path:
     """Announce and close a run for each of `times`, as runs do."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     (folder.parent / ledger.LEDGER).touch()
@@ -33,7 +32,7 @@ def announced_set(make_set: MakeSet, folder: Path, times: Sequence[float] = TIME
 
 
 @pytest.fixture
-def announced(tmp_path: Path, make_set: MakeSet) -> Path:
+def announced(tmp_path, make_set) -> Path:
     """A set whose seven runs were all announced and closed."""
     return announced_set(make_set, tmp_path / "runs" / "set")
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from judging.comparison.compare import compare_sets
 from judging.ground import stdio
 from judging.pages import plot
 from judging.pages.score_table import as_json, distinct, label, table
@@ -21,7 +20,7 @@ from mlevents.record import read, result_files
 from mlevents.rounds import ruleset
 from mlevents.run_status import failure
 from mlevents.summary import summarize
-from tests.judging.conftest import WriteRun, WriteSet, summaries
+from tests.judging.conftest import summaries
 from timedrun.cli import main
 
 
@@ -150,7 +149,7 @@ def test_an_unknown_benchmark_and_a_folder_of_another_benchmark_than_its_logs_ha
 IN_ORDER = [3.0, 30.0, 31.0, 32.0, 33.0, 34.0, 90.0]  # in the order of their starts
 
 
-def started(folder: Path, write_run: WriteRun, **change: object) -> Path:
+def started(folder: Path, write_run, **change: object) -> Path:
     """Runs whose files' numbers go against the order of their starts."""
     for order, minutes in enumerate(IN_ORDER):
         number = len(IN_ORDER) - 1 - order
@@ -192,7 +191,7 @@ MINUTES = (10.0, 11.0, 12.5, 13.0, 14.5)
 
 
 @pytest.fixture
-def written(tmp_path: Path, write_set: WriteSet) -> Callable[..., Path]:
+def written(tmp_path, write_set) -> Callable[..., Path]:
     """Writes five runs of different lengths."""
     return lambda folder=tmp_path, **change: write_set(folder, MINUTES, **change)
 
@@ -383,7 +382,7 @@ def test_scores_have_no_numbers_that_json_does_not_have(tmp_path, write_set):
 
 
 @pytest.fixture
-def sets(tmp_path: Path, write_set: WriteSet) -> Path:
+def sets(tmp_path, write_set) -> Path:
     """A set with a score and, below another folder, one without."""
     write_set(tmp_path / "sets" / "good")
     write_set(tmp_path / "sets" / "short", (10.0,))
@@ -442,7 +441,7 @@ LLAMA: dict[str, Any] = {"benchmark": "llama31_8b", "dataset": "topics", "qualit
 
 
 @pytest.fixture
-def two(tmp_path: Path, write_run: WriteRun) -> tuple[Path, Path]:
+def two(tmp_path, write_run) -> tuple[Path, Path]:
     """Two sets, of 10, 11 ... 19 minutes and of half that time."""
     for number in range(10):
         write_run(tmp_path / "slow", number, minutes=10 + number, qualities=(5.5, 4.1, 3.29), **LLAMA)
@@ -456,15 +455,6 @@ def test_a_falling_loss_is_scored_by_the_samples_of_its_last_evaluation(two):
     assert (slow.progress, fast.progress, slow.unit) == ([36_864.0] * 10, [24_576.0] * 10, "samples")
     assert (slow.quality, fast.quality) == (pytest.approx(3.29), pytest.approx(3.3))
     assert "36,864 samples" in table([slow], detailed=True)
-
-
-def test_sets_are_compared_and_reproduced(two, printed):
-    ratio = compare_sets(summaries(two[0]), summaries(two[1]), paired=False)
-    assert (ratio.value, ratio.ratio_of_scores) == (pytest.approx(2), pytest.approx(2))
-    assert (ratio.quality_slow, ratio.quality_fast, ratio.target) == (pytest.approx(3.29), pytest.approx(3.3), 3.3)
-    claims = [{"submitter": "Example", "system": "1xCPU-baseline", "benchmark": "llama31_8b", "minutes": "14.5"}]
-    (two[0] / "claims.json").write_text(json.dumps(claims))
-    assert "1 of 1 claimed values agree" in printed("reproduce", two[0], "--claims", two[0] / "claims.json")
 
 
 def test_a_loss_is_plotted_as_a_number_with_its_target(two, tmp_path, monkeypatch):

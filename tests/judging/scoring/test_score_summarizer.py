@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from judging.scoring.score import Score, score
-from tests.judging.conftest import WriteRun
 from tests.judging.scoring.test_power import steady, write_power
 
 Both = tuple[dict[str, Score], dict[str, list[float | None]]]
@@ -62,7 +61,7 @@ def summarized(*packages: tuple[Path, str]) -> dict[str, list[float | None]]:
 class Package:
     """A package that grows by sets of runs of odd lengths."""
 
-    def __init__(self, root: Path, write_run: WriteRun) -> None:
+    def __init__(self, root: Path, write_run) -> None:
         self.root, self._write_run, self._random = root, write_run, random.Random(7)
         (root / "systems").mkdir(parents=True)
 
@@ -79,7 +78,7 @@ class Package:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory, write_run: WriteRun) -> Both:
+def both(tmp_path_factory, write_run) -> Both:
     """Our scores and the summarizer's by "system benchmark"."""
     root = tmp_path_factory.mktemp("packages")
     package = Package(root / "training_results_v2.0" / "Org", write_run)

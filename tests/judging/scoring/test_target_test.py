@@ -25,7 +25,6 @@ from judging.scoring.target_test import (
 from mlevents.record import read
 from mlevents.rounds import RULESETS
 from mlevents.summary import RunSummary, summarize
-from tests.judging.conftest import WriteRun
 
 RESNET = RULESETS["2.0.0"].benchmarks["resnet"]
 QUALITIES = (0.7604, 0.7611, 0.7598, 0.7607, 0.7615, 0.7602, 0.759)
@@ -80,7 +79,7 @@ def test_runs_without_a_spread_are_refused(values, why):
         target_test(values, 0.75, True)
 
 
-def logged(folder: Path, write_run: WriteRun, **changed: object) -> list[RunSummary]:
+def logged(folder: Path, write_run, **changed: object) -> list[RunSummary]:
     """Write runs of one evaluation each, the last of them `changed`."""
     last = len(QUALITIES) - 1
     paths = [

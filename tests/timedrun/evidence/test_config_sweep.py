@@ -43,7 +43,7 @@ def test_the_sides_are_each_config_at_each_length_once():
 
 
 @pytest.fixture(autouse=True)
-def steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def steps(monkeypatch) -> None:
     """Steps of 10 ms and evaluations of 1 s; a config with a rate of 9 fails."""
 
     def measured(benchmark, configs, plan, **_):
@@ -55,7 +55,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_sweep, "step_times", measured)
 
 
-def plan(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+def plan(capsys, *words: str) -> dict[str, object]:
     assert cli.main(["race", *words, "--dry-run", "--json"]) == 0
     values: dict[str, object] = json.loads(capsys.readouterr().out)
     return values

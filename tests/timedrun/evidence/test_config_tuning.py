@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -33,7 +32,7 @@ BENCHMARK = find("image_classification")
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def clock(monkeypatch) -> None:
     """Each run takes a second of machine time; reports check and package nothing."""
     for verb in ("command_race", "config_race"):
         monkeypatch.setattr(f"timedrun.commands.{verb}.package_race", lambda race, folder: ("", False, {}))
@@ -43,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def trained(clock: None, monkeypatch: pytest.MonkeyPatch, write_run: Callable[..., Path]) -> list[dict[str, Any]]:
+def trained(clock, monkeypatch, write_run) -> list[dict[str, Any]]:
     """Runs of configs write a log at once, the faster the nearer their rate is to 0.3; returns the settings of each."""
     settings: list[dict[str, Any]] = []
 

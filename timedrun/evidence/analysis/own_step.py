@@ -18,8 +18,7 @@ from timedrun.evidence.analysis.step_times import StepTimes
 
 TrainStep = Callable[[], Tensor | float]
 """Trains one step and returns its loss."""
-CHUNK_SECONDS: Final = 0.2
-"""Time of the steps that are measured one after another, at least."""
+CHUNK_SECONDS: Final = 0.2  # time of the steps that are measured one after another, at least
 
 
 def choose(

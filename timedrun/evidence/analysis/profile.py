@@ -20,16 +20,14 @@ from timedrun.runner.benchmark import Benchmark
 from timedrun.runner.config import RunConfig
 
 EVALUATION: Final = "evaluation"
-IDLE_DEVICE: Final = 0.5
-"""Share of a step in which a GPU runs no kernel, above which the host is the bottleneck."""
+IDLE_DEVICE: Final = 0.5  # share of a step in which a GPU runs no kernel, above which the host is the bottleneck
 
 
 class Part(NamedTuple):
     """A part of a whole run."""
 
     seconds: float
-    share: float
-    """Of the time of the run."""
+    share: float  # of the time of the run
 
     @property
     def bound(self) -> float:
@@ -40,10 +38,8 @@ class Part(NamedTuple):
 class DeviceUse(NamedTuple):
     """Shares of a GPU's traced time."""
 
-    busy: float
-    """At least one kernel or copy runs."""
-    copying: float
-    """A copy from the host runs, whatever else does."""
+    busy: float  # at least one kernel or copy runs
+    copying: float  # a copy from the host runs, whatever else does
 
 
 @dataclass(frozen=True)
@@ -51,14 +47,11 @@ class Profile:
     """Times of a config's steps at positions of its schedule, and of one evaluation."""
 
     positions: Sequence[PositionTimes]
-    steps: int
-    """Of the whole schedule."""
+    steps: int  # of the whole schedule
     evaluations: int
-    evaluation_seconds: float | None
-    """None: not measured."""
+    evaluation_seconds: float | None  # None: not measured
     device: torch.device
-    use: Sequence[DeviceUse] = ()
-    """At each position; empty on a CPU."""
+    use: Sequence[DeviceUse] = ()  # at each position; empty on a CPU
     without_model: float | None = None
     """Seconds of a step of loader, methods and loop, with one scalar in place of the model, in the middle of the
     schedule."""

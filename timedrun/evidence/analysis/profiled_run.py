@@ -30,33 +30,23 @@ from timedrun.runner.run.timed_run import TimedRun
 Mode = Literal["skip", "gate", "plain", "timed", "traced", "counted"]
 """Of a step. skip: not measured; gate: not measured, after the turns of other configs; timed: divided into parts;
 traced: under torch.profiler; counted: not timed, its floating-point operations are counted."""
-LOSSES: Final = 3
-"""First steps whose losses are kept."""
-TRACED: Final = 3
-"""Steps under torch.profiler at a position, after one that starts it."""
+LOSSES: Final = 3  # first steps whose losses are kept
+TRACED: Final = 3  # steps under torch.profiler at a position, after one that starts it
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepPlan:
     """Steps to measure at each position."""
 
-    positions: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
-    """Elapsed fractions of the schedule."""
-    chunks: int = 4
-    """Of plain steps, and as many of divided ones, alternating."""
-    chunk: int = 5
-    """Steps measured one after another."""
-    skip: int = 5
-    """Steps before the first chunk: more than a loader prefetches."""
-    timed: bool = True
-    """Divide every other chunk into parts."""
-    traced: bool = False
-    """End with steps under torch.profiler, at each position."""
-    counted: int = 0
-    """Last steps at each position, whose floating-point operations are counted."""
+    positions: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # elapsed fractions of the schedule
+    chunks: int = 4  # of plain steps, and as many of divided ones, alternating
+    chunk: int = 5  # steps measured one after another
+    skip: int = 5  # steps before the first chunk: more than a loader prefetches
+    timed: bool = True  # divide every other chunk into parts
+    traced: bool = False  # end with steps under torch.profiler, at each position
+    counted: int = 0  # last steps at each position, whose floating-point operations are counted
     evaluate: bool = True
-    gated: bool = False
-    """Call `gate` before the warm-up and each chunk, and skip steps after it again."""
+    gated: bool = False  # call `gate` before the warm-up and each chunk, and skip steps after it again
 
     def modes(self) -> list[Mode]:
         """Return the modes of the steps at one position."""
@@ -80,25 +70,19 @@ class StepPlan:
 class PositionTimes:
     """Measurements at one position of the schedule."""
 
-    progress: float
-    """Elapsed fraction of the schedule in the middle of the steps."""
+    progress: float  # elapsed fraction of the schedule in the middle of the steps
     first_step: int
     input: str = ""
     """Size of the model's input, "" if it is not known."""
     plain: list[list[float]] = field(default_factory=list)
     """Seconds of each step of each chunk without division into parts."""
     timed: list[list[float]] = field(default_factory=list)
-    parts: list[dict[str, float]] = field(default_factory=list)
-    """Seconds of each part, of each divided step."""
-    background: dict[str, float] = field(default_factory=dict)
-    """Seconds per step of methods in the loader's threads."""
-    cores: float = 0.0
-    """Processor cores that this process and its children used during plain steps."""
-    waited: float = 0.0
-    """Share of the plain steps' time in which the training thread was ready to run and had no core."""
+    parts: list[dict[str, float]] = field(default_factory=list)  # seconds of each part, of each divided step
+    background: dict[str, float] = field(default_factory=dict)  # seconds per step of methods in the loader's threads
+    cores: float = 0.0  # processor cores that this process and its children used during plain steps
+    waited: float = 0.0  # share of the plain steps' time in which the training thread was ready to run and had no core
     trace: torch.profiler.profile | None = None
-    operations: FlopCounterMode | None = None
-    """Of the counted steps together."""
+    operations: FlopCounterMode | None = None  # of the counted steps together
 
 
 class _Calls(StragglerDetector):
@@ -115,7 +99,7 @@ class ProfiledRun(TimedRun):
     """A run whose blocks and epochs are the steps of `plan`. It begins as a resumed run would, in the middle of the
     schedule, at each position from the state after warm-up; it ends with one evaluation if the plan has it.
 
-    gate: called before the warm-up and before each chunk of a gated plan.
+    gate: called before the warm-up and before each chunk of a gated plan. options: those of any `TimedRun`.
     """
 
     def __init__(
@@ -125,21 +109,11 @@ class ProfiledRun(TimedRun):
         ranks: ProcessGroup,
         *,
         plan: StepPlan,
-        progress: Progress,
-        data_folder: Path | None = None,
         gate: Callable[[], object] = lambda: None,
         monotonic: Callable[[], float] = time.perf_counter,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            config,
-            spec,
-            ranks,
-            RunLog(None),
-            platform="",
-            progress=progress,
-            data_folder=data_folder,
-            monotonic=monotonic,
-        )
+        super().__init__(config, spec, ranks, RunLog(None), platform="", monotonic=monotonic, **options)
         self.plan, self.gate = plan, gate
         self.timer = StepTimer(ranks.device, monotonic)
         self.straggler: _Calls = _Calls(ranks)

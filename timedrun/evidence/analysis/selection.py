@@ -30,12 +30,9 @@ class Evidence:
     """Measurements of one change, and the verdict on it."""
 
     change: str
-    alone: Interval | None = None
-    """Of the given settings with the change, over those without it. None: not measured."""
-    within: Interval | None = None
-    """Of the combined changes, over all but this one."""
-    loss: float | None = None
-    """Largest relative difference of a loss from the given settings', of the change alone."""
+    alone: Interval | None = None  # Of the given settings with the change, over those without it. None: not measured.
+    within: Interval | None = None  # of the combined changes, over all but this one
+    loss: float | None = None  # largest relative difference of a loss from the given settings', of the change alone
     kept: bool = False
     reason: str = UNTRIED
 
@@ -46,10 +43,8 @@ class Selection(Generic[Settings]):
 
     settings: Settings
     evidence: dict[str, Evidence]
-    speed_up: Interval | None = None
-    """Over the given settings, measured last. None: nothing was kept."""
-    loss: float = 0.0
-    """Largest relative difference of a loss from the given settings'."""
+    speed_up: Interval | None = None  # Over the given settings, measured last. None: nothing was kept.
+    loss: float = 0.0  # largest relative difference of a loss from the given settings'
     times: dict[str, StepTimes] = field(default_factory=dict)
     """Of the given and of the chosen settings, measured last in turns."""
 

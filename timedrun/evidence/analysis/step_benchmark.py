@@ -26,22 +26,18 @@ from timedrun.runner.run.origin import of_measurements
 
 STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, skip=3, evaluate=False)
 """Steps at three fractions of the schedule: methods such as progressive resizing change their cost."""
-COUNTED: Final = 3
-"""Steps at each position whose operations are counted: sequences of other lengths take others."""
+COUNTED: Final = 3  # steps at each position whose operations are counted: sequences of other lengths take others
 
 
 @dataclass(frozen=True)
 class StepRow:
     """Measurements of one config."""
 
-    label: str
-    """As the user named the config."""
+    label: str  # as the user named the config
     config: RunConfig
     times: StepTimes
-    speed_up: Interval | None
-    """Ratio of samples per second to the first config's; None: it is the first one."""
-    tokens_per_sample: float | None
-    """Without padding; None: the samples are not text."""
+    speed_up: Interval | None  # ratio of samples per second to the first config's; None: it is the first one
+    tokens_per_sample: float | None  # without padding; None: the samples are not text
     peak: float | None
     """Operations per second that the accelerator reaches at most at the config's precision; None: unknown."""
 

@@ -16,17 +16,13 @@ from timedrun.methods.method import PLACES, Compute, Hooks, Position
 from timedrun.methods.stack import Stack
 from timedrun.runner.distributed.device_clock import Stamp, seconds_between, stamp
 
-LOADING: Final = "loading"
-"""From the end of a step to the next one's first call of the model or a method."""
-FORWARD: Final = "forward"
-"""From the call of the model to the backward pass, the loss included."""
+LOADING: Final = "loading"  # from the end of a step to the next one's first call of the model or a method
+FORWARD: Final = "forward"  # from the call of the model to the backward pass, the loss included
 BACKWARD: Final = "backward"
 OPTIMIZER: Final = "optimizer"
-LOOP: Final = "rest of the loop"
-"""Between these calls: learning rate, scaling, clipping, zeroing of gradients."""
+LOOP: Final = "rest of the loop"  # between these calls: learning rate, scaling, clipping, zeroing of gradients
 PARTS: Final = (LOADING, FORWARD, BACKWARD, OPTIMIZER, LOOP)
-METHOD: Final = "method "
-"""Beginning of the name of a method's part."""
+METHOD: Final = "method "  # beginning of the name of a method's part
 IN_LOADER: Final = ("input_size", "augment")
 """Places of methods that loaders call, in a thread of theirs if they prefetch."""
 

@@ -30,18 +30,12 @@ UNTRIED: Final = "not measured before the time was over"
 class StepTimes:
     """Times of a config's steps. The n-th chunks of configs measured together were taken one right after the other."""
 
-    progress: tuple[float, ...]
-    """Positions: elapsed fractions of the schedule."""
-    chunks: tuple[tuple[float, ...], ...]
-    """Mean seconds per step of each chunk, of each position."""
-    steps: int
-    """Of the whole schedule."""
-    evaluation_seconds: float | None = None
-    """Of one evaluation; None: not measured."""
-    losses: tuple[float, ...] = ()
-    """Of the first steps, from the initial weights."""
-    seconds_of_steps: tuple[tuple[float, ...], ...] = ()
-    """Of each step, of each position."""
+    progress: tuple[float, ...]  # positions: elapsed fractions of the schedule
+    chunks: tuple[tuple[float, ...], ...]  # mean seconds per step of each chunk, of each position
+    steps: int  # of the whole schedule
+    evaluation_seconds: float | None = None  # of one evaluation; None: not measured
+    losses: tuple[float, ...] = ()  # of the first steps, from the initial weights
+    seconds_of_steps: tuple[tuple[float, ...], ...] = ()  # of each step, of each position
     peak_bytes: int = 0
     """Most memory in use: on CUDA of tensors, on a CPU the resident set of the process, with its libraries."""
     operations: tuple[float, ...] = ()
@@ -101,12 +95,11 @@ def step_times(
         try:
             if built:
                 connection.send(None)
-            if not connection.poll(None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())):
-                failed[name] = UNTRIED
+            if connection.poll(None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())):
+                answer = connection.recv()
+            else:
+                answer = UNTRIED
                 child.kill()
-                del running[name]
-                return
-            answer = connection.recv()
         except (EOFError, ConnectionError):
             child.join()
             answer = f"its process ended with exit code {child.exitcode}"

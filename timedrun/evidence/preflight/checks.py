@@ -46,10 +46,13 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
     tempfile.gettempdir()  # raises an error that names TMPDIR, before the checks that need it
     bytes_of_checkpoints, total, idle, unplanned = 0, 0, list[str](), list[str]()
     try:
-        if plan := plan_of(benchmark, config, options, place):
-            bytes_of_checkpoints, total = checkpoint_bytes(plan, config, options), plan.total
-    except NoEffect as error:
+        ranks = ProcessGroup(0, place.world_size, 0, torch.device("cpu"))
+        plan: Plan = benchmark.plan(config, ranks, options.data_folder)
+        bytes_of_checkpoints, total = checkpoint_bytes(plan, config, options), plan.total
+    except NoEffect as error:  # a method to which this run gives nothing to do
         idle = [f"{error}."]
+    except (TimedrunError, OSError):
+        pass  # the other checks name the cause
     except (ArithmeticError, ValueError, RuntimeError) as error:
         unplanned = [f"{benchmark.name} cannot build this config: {error}"]
     failures = [
@@ -138,19 +141,6 @@ def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
             f"{MAX_RESTARTS}={options.restarts} requires checkpoints, but none are written: set --checkpoint-minutes."
         )
     return problems
-
-
-def plan_of(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> Plan | None:
-    """Return the plan of a run, or None if there is none. Raises NoEffect for a method that this run gives nothing to
-    do, and what building the model raises."""
-    try:
-        ranks = ProcessGroup(0, place.world_size, 0, torch.device("cpu"))
-        plan: Plan = benchmark.plan(config, ranks, options.data_folder)
-    except NoEffect:
-        raise
-    except (TimedrunError, OSError):  # the other checks name the cause
-        return None
-    return plan
 
 
 def checkpoint_bytes(plan: Plan, config: RunConfig, options: LaunchOptions) -> int:

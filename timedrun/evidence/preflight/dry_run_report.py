@@ -28,8 +28,7 @@ from timedrun.runner.storage.benchmark_folders import ROOT
 
 LONGEST_MESSAGE: Final = 300  # characters; one message of MLCommons' checker lists 398 names of tensors
 
-STAND_IN = "dry_run"
-"""Name in the dry run's package if the config's own cannot name a folder."""
+STAND_IN = "dry_run"  # name in the dry run's package if the config's own cannot name a folder
 
 
 @dataclass(frozen=True, kw_only=True)

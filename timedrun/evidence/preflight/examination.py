@@ -48,8 +48,7 @@ class HintedFinding(Finding):
 class PreflightReport:
     """Verdicts on the dry run of a config, and all findings of its pre-flight."""
 
-    path: str
-    """Name of the config."""
+    path: str  # name of the config
     benchmark: str
     strict: CheckStatus
     official: CheckStatus
@@ -85,16 +84,13 @@ class Examination:
 
     benchmark: Benchmark
     config: RunConfig
-    options: LaunchOptions
-    """Of the next run in its folder."""
+    options: LaunchOptions  # of the next run in its folder
     _: KW_ONLY
     ranks: int = 1
     ruleset: str | None = None
     answers: Answers | None = None
-    memory: int | None = None
-    """Bytes of a GPU to estimate a step for."""
-    throughput: float = 0.0
-    """Samples per second over all ranks; 0: times are not estimated."""
+    memory: int | None = None  # bytes of a GPU to estimate a step for
+    throughput: float = 0.0  # samples per second over all ranks; 0: times are not estimated
 
     @cached_property
     def rules(self) -> Ruleset:

@@ -25,10 +25,8 @@ from timedrun.runner.process.process_times import CpuReading
 from timedrun.runner.provenance.hardware import default_threads, gib, gpus, instructions, processor
 from timedrun.runner.run import page_cache
 
-MEASURED_SECONDS = 0.3
-"""Time over which the use of the cores is measured."""
-IMPORT_SECONDS = 60
-"""Limit of the import of an extra."""
+MEASURED_SECONDS = 0.3  # time over which the use of the cores is measured
+IMPORT_SECONDS = 60  # limit of the import of an extra
 OTHER_PACKAGES = {"apex": "NVIDIA's PyTorch image has it; PyPI's apex is another package"}
 """Distributions that runs use if present, and no extra installs."""
 

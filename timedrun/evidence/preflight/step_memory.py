@@ -30,8 +30,7 @@ GIB: Final = 2**30
 RESERVE: Final = 2 * GIB
 """Memory of a GPU that no tensor has: CUDA's context and kernels, workspaces of cuBLAS and cuDNN, buffers of NCCL.
 Assumed, not measured, as is `FRAGMENTED`."""
-FRAGMENTED: Final = 0.05
-"""Fraction of a GPU's memory in free blocks that are too small for a request."""
+FRAGMENTED: Final = 0.05  # fraction of a GPU's memory in free blocks that are too small for a request
 IN_FP32: Final = frozenset(
     {functional.softmax, torch.softmax, Tensor.softmax, functional.log_softmax, functional.layer_norm}
     | {functional.group_norm, functional.cross_entropy, functional.nll_loss}
@@ -45,20 +44,14 @@ operators)."""
 class StepMemory:
     """Bytes on one rank's device when most are in use."""
 
-    micro: int
-    """Samples of a forward pass."""
-    model: int
-    """Parameters and buffers."""
-    copy: int
-    """Copy of the model that the warm-up restores."""
+    micro: int  # samples of a forward pass
+    model: int  # parameters and buffers
+    copy: int  # copy of the model that the warm-up restores
     gradients: int
     optimizer: int
-    averages: int
-    """Of EMA or SWA."""
-    activations: int
-    """Saved for the backward pass, and temporary."""
-    gathered: int = 0
-    """Whole parameters and gradients of the layers at work, if the ranks shard the model."""
+    averages: int  # of EMA or SWA
+    activations: int  # saved for the backward pass, and temporary
+    gathered: int = 0  # whole parameters and gradients of the layers at work, if the ranks shard the model
 
     @property
     def total(self) -> int:

@@ -86,7 +86,7 @@ def profile_of(run: ProfiledRun) -> Profile:
 
 
 @pytest.fixture
-def config(toy_config: Callable[..., RunConfig]) -> RunConfig:
+def config(toy_config) -> RunConfig:
     return toy_config()
 
 
@@ -170,7 +170,7 @@ CPU = torch.device("cpu")
 class Loop:
     """A training loop in the shape of a benchmark's, of which each part takes its own number of seconds."""
 
-    def __init__(self, clock: Clock, *methods: Any) -> None:
+    def __init__(self, clock, *methods: Any) -> None:
         self.clock = clock
         self.model = SlowModel(clock, forward=2, backward=4)
         self.optimizer = SlowOptimizer(clock, self.model.parameters(), seconds=5)

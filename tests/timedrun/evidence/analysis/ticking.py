@@ -23,7 +23,7 @@ class Clock:
 class SlowModel(nn.Module):
     """A linear layer whose passes take `forward` and `backward` seconds."""
 
-    def __init__(self, clock: Clock, *, forward: float, backward: float) -> None:
+    def __init__(self, clock, *, forward: float, backward: float) -> None:
         super().__init__()
         self.layer = nn.Linear(3, 2)
         self.clock, self.seconds = clock, (forward, backward)
@@ -42,7 +42,7 @@ class SlowModel(nn.Module):
 class SlowOptimizer(torch.optim.SGD):
     """SGD whose step takes some seconds."""
 
-    def __init__(self, clock: Clock, parameters: Iterable[Any], *, seconds: float) -> None:
+    def __init__(self, clock, parameters: Iterable[Any], *, seconds: float) -> None:
         super().__init__(parameters, lr=0.1)
         self.clock, self.seconds = clock, seconds
 

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+import torch
 
 from image_classification.configs import synthetic_smoke
 from judging.ground.errors import PreflightError
@@ -17,6 +18,7 @@ from timedrun.methods import EMA, SAM, CutMix, CutOut, LabelSmoothing, MixUp, Se
 from timedrun.methods.training import number_formats
 from timedrun.runner.benchmark import find
 from timedrun.runner.config import RunConfig
+from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.process.launch_env import LaunchEnv
 from timedrun.runner.process.process_times import CpuReading
 from timedrun.runner.run.worker import LaunchOptions
@@ -86,15 +88,13 @@ def test_checkpoints_of_a_node_need_room_once(tmp_path, monkeypatch):
     config = benchmark.config("imagenet_baseline")
     one = 25_557_032 * 4 * 2
 
-    def asked(config: RunConfig, minutes: float, ranks: int, nodes: int = 1) -> int:
+    def asked(config: RunConfig, minutes: float, ranks: int) -> int:
         options = LaunchOptions(paths=ResultPaths(tmp_path, 0), checkpoint_minutes=minutes)
-        place = LaunchEnv("node", 0, nodes * ranks, 0, ranks, "127.0.0.1", 1)
-        plan = checks.plan_of(benchmark, config, options, place)
+        plan = benchmark.plan(config, ProcessGroup(0, ranks, 0, torch.device("cpu")), None)
         return checks.checkpoint_bytes(plan, config, options)
 
     assert asked(config, 0, 1) == one
-    assert asked(config, 10, 1) == one * 3  # the newest two and the one being written
-    assert asked(config, 10, 4, nodes=2) == one * 3  # once a node
+    assert asked(config, 10, 1) == asked(config, 10, 8) == one * 3  # the newest two and the one being written
     with_average = replace(config, methods=(*config.methods, EMA()))
     assert asked(with_average, 0, 1) == one * 3 // 2
     monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda path: MagicMock(free=200 * 2**20))

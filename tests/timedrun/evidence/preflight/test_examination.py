@@ -23,7 +23,7 @@ without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a mac
 
 
 @pytest.fixture(autouse=True)
-def plain_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stay_frozen: None) -> None:
+def plain_machine(tmp_path, monkeypatch, stay_frozen) -> None:
     """A working folder of its own, a quiet clock source and a page cache that cannot be dropped."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(machine_checks, "clock_problems", list)
@@ -31,7 +31,7 @@ def plain_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stay_frozen: 
 
 
 @pytest.fixture
-def strict_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def strict_only(monkeypatch) -> None:
     """No package and no tools of MLCommons, the slow half of a report; the CPU emulates low precision."""
     monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
     monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])

@@ -14,24 +14,20 @@ from timedrun.evidence.submission.packaging.package import PackageError, Package
 __all__ = ["make_set", "published", "source", "write_run", "write_set"]
 
 
-MakeSet = Callable[..., Path]
-Packaged = Callable[..., PackageReport]
-
-
 @pytest.fixture
-def result_set(tmp_path: Path, make_set: MakeSet) -> Path:
+def result_set(tmp_path, make_set) -> Path:
     """A results folder of five runs."""
     return make_set(tmp_path / "set")
 
 
 @pytest.fixture
-def small_set(tmp_path: Path, make_set: MakeSet) -> Path:
+def small_set(tmp_path, make_set) -> Path:
     """A results folder of one run."""
     return make_set(tmp_path / "set", times=(1.0,))
 
 
 @pytest.fixture
-def packaged(tmp_path: Path, source: Path) -> Packaged:
+def packaged(tmp_path, source) -> Callable[..., PackageReport]:
     """Packages sets for the submitter Example into a folder of the test, without MLCommons' check unless asked for."""
 
     def make(*sets: Path, out: str = "out", submitter: str = "Example", **options: Any) -> PackageReport:
@@ -42,7 +38,7 @@ def packaged(tmp_path: Path, source: Path) -> Packaged:
 
 
 @pytest.fixture
-def refuses(tmp_path: Path, packaged: Packaged) -> Callable[..., str]:
+def refuses(tmp_path, packaged) -> Callable[..., str]:
     """Packages sets, which must fail with `words` and leave all files of the test as they are; returns the message."""
 
     def refuse(*sets: Path, words: str, kind: type[Exception] = PackageError, **options: Any) -> str:

@@ -21,7 +21,7 @@ from mlevents.rounds.own_rules import as_recorded, benchmark_rules
 from mlevents.runlog import RunLog
 from tests.timedrun.runner.distributed.thread_ranks import in_threads
 from tests.timedrun.runner.run.killed_run import ALONE
-from timedrun.evidence.submission.packaging.described_system import json_object
+from timedrun.evidence.submission.packaging.result_folder import json_object
 from timedrun.evidence.submission.reproduction.claims import read_claims
 from timedrun.methods import EMA
 from timedrun.runner.config import digest, dump

@@ -22,10 +22,14 @@ from mlevents.mlcommons import CheckStatus, OfficialVerdict, check_package
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset
 from mlevents.rounds import ruleset as rules_named
 from mlevents.rounds.own_rules import NOT_APPLICABLE, in_force, own_rules_of, usual_ruleset_of
-from timedrun.evidence.submission.packaging.described_system import STATUS_WORDS
 from timedrun.evidence.submission.packaging.package_layout import write_manifest, write_tree
 from timedrun.evidence.submission.packaging.package_scripts import IMPLEMENTATION
-from timedrun.evidence.submission.packaging.result_folder import NONE_RECORDED, ResultFolder, open_results
+from timedrun.evidence.submission.packaging.result_folder import (
+    NONE_RECORDED,
+    STATUS_WORDS,
+    ResultFolder,
+    open_results,
+)
 from timedrun.evidence.submission.packaging.safe_files import PackageError, content, digests, safe_name
 from timedrun.runner.provenance.source import provenance
 from timedrun.runner.provenance.system_answers import QUESTIONS, Answers, open_keys

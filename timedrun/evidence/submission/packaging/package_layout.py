@@ -38,8 +38,11 @@ FOLDERS = ("timedrun", "logging", "mlevents", "judging", "scripts")
 
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE")
 
-FOR_THE_REPOSITORY = ("scripts/build_image.sh", "scripts/demo.sh", "scripts/test.sh", "scripts/test_pythons.sh")
-"""Scripts that need files no package has: the Dockerfile, other benchmarks, the tests."""
+FOR_THE_REPOSITORY = (
+    *("scripts/build_image.sh", "scripts/demo.sh", "scripts/test.sh", "scripts/test_pythons.sh"),
+    *("scripts/race_commits.sh", "scripts/gitlab_race.yml", "scripts/site_hooks.py"),
+)
+"""Scripts that need what no package has: the Dockerfile, other benchmarks, the tests, commits, the site."""
 
 
 def write_tree(folder: Path, sets: Sequence[ResultFolder], rules: Ruleset, source: Path) -> list[str]:

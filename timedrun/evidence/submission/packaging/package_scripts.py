@@ -12,8 +12,7 @@ from timedrun.runner.storage.method_sources import OWN_METHODS
 from timedrun.runner.storage.source_copies import SOURCE
 
 IMPLEMENTATION = "timedrun"
-NOT_FOR_RUNNING = ("dev", "report")
-"""Extras of pyproject.toml that runs do not use."""
+NOT_FOR_RUNNING = ("dev", "report")  # extras of pyproject.toml that runs do not use
 RUN_FILE: Final = "run.toml"
 OF_THE_RUN: Final = ("name", "benchmark", "command", "directory", "to_end", "seed")
 """Settings of a command's config.json that are no options of `timedrun race command`."""

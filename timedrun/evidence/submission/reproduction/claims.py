@@ -15,8 +15,7 @@ from timedrun.evidence.submission.packaging.safe_files import digests
 
 RATIOS: Final = ("minutes", "samples", "samples_per_second")
 """Quantities whose ratio can be claimed: of a score, of its mean samples, and of these per second of all time."""
-MAX_DECIMALS: Final = 9
-"""Decimals that are compared: further ones depend on the order of a floating-point sum."""
+MAX_DECIMALS: Final = 9  # decimals that are compared: further ones depend on the order of a floating-point sum
 LARGEST: Final = Decimal("1e12")  # above any minutes, quality or ratio
 Change = Literal["changed", "missing", "added"]
 

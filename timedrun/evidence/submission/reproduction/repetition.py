@@ -27,8 +27,7 @@ from timedrun.evidence.submission.reproduction.set_verdict import Agreement, Rep
 from timedrun.runner.benchmark import find
 from timedrun.runner.storage.method_sources import OWN_METHODS, own_methods, source_file
 
-MAX_RANKS = 64
-"""Ranks that are started on a result's word alone, or one per processor if that is more."""
+MAX_RANKS = 64  # ranks that are started on a result's word alone, or one per processor if that is more
 
 Outcome = tuple[str, bool]
 """Why a run was not repeated, "" if it was, and whether a signal interrupted it."""
@@ -87,10 +86,8 @@ def repeat_config(
         start: runs it with so many ranks and threads; returns exit code, last lines and the signal that came, or 0.
     """
     settings = read_json(run.config)
-    ranks, most = (
-        given.get("ranks") or recorded_run.recorded_ranks(recorded_run.provenance_of(run)),
-        max(MAX_RANKS, os.cpu_count() or 1),
-    )
+    ranks = given.get("ranks") or recorded_run.recorded_ranks(recorded_run.provenance_of(run))
+    most = max(MAX_RANKS, os.cpu_count() or 1)
     if ranks > most and not given.get("ranks"):
         return f"it recorded {ranks} ranks, above the limit of {most} without --ranks; set --ranks", False
     try:

@@ -27,8 +27,7 @@ class Figure:
     submitter: str
     system: str
     benchmark: str
-    what: str
-    """ "score" (minutes), "quality" or a ratio's name, as "ratio to <system>"."""
+    what: str  # "score" (minutes), "quality" or a ratio's name, as "ratio to <system>"
     verdict: ClaimStatus
     recomputed: float | None
     claimed: str | None

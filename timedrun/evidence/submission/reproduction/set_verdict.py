@@ -50,10 +50,8 @@ class SetVerdict:
     quality: Agreement
     to_target: Agreement
     courses_equal: int
-    time: Ratio | None
-    """RecordedRun time / time now, over the runs that reached the target both times."""
-    not_comparable: tuple[str, ...]
-    """Differences that may explain another time: threads, ranks, hardware and versions."""
+    time: Ratio | None  # recorded time / time now, over the runs that reached the target both times
+    not_comparable: tuple[str, ...]  # differences that may explain another time: threads, ranks, hardware and versions
     differs: dict[str, dict[str, list[Any]]]
     failures: tuple[str, ...]
 

@@ -19,7 +19,7 @@ from mlevents.rounds import RULESETS
 from mlevents.rounds import ruleset as rules_named
 from tests.judging.conftest import change_json
 from tests.timedrun.evidence.submission.conftest import described, implementation, probe_python
-from timedrun.evidence.submission.packaging.described_system import STATUS_WORDS
+from timedrun.evidence.submission.packaging.result_folder import STATUS_WORDS
 from timedrun.runner.provenance.system_answers import Answers
 
 ROOT = Path(__file__).parents[5]

@@ -3,7 +3,6 @@
 import json
 import statistics
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +15,10 @@ from timedrun.evidence.submission.reproduction.set_verdict import SetVerdict, sp
 Course = tuple[float, ...]
 SHORT: Course = (0.3, 0.6, 0.761)
 LONG: Course = (0.3, 0.6, 0.7, 0.761)
-MakeRuns = Callable[..., list[RecordedRun]]
 
 
 @pytest.fixture
-def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
+def make_runs(tmp_path, write_run) -> Callable[..., list[RecordedRun]]:
     """Writes results of so many minutes and such courses, on one machine or another."""
 
     def make(name, minutes, courses, *, processor="one", data="d1", threads=1, **logged):

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
@@ -85,7 +84,7 @@ CLAIMS = Path(__file__).parents[5] / "results" / "published" / "mosaicml.json"
 
 
 @pytest.fixture
-def round_folder(tmp_path: Path, write_set: Callable[..., Path]) -> Path:
+def round_folder(tmp_path, write_set) -> Path:
     """Two systems of one submitter in the layout of a round: 12 and 3 minutes."""
     for system, times in {"slow": (10, 11, 12, 13, 14), "fast": (2, 2.9, 3, 3.1, 4)}.items():
         write_set(tmp_path / "Example" / "results" / system / "resnet", times, platform=system)
