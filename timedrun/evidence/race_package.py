@@ -22,7 +22,7 @@ def package_race(race: Race, folder: Path) -> tuple[str, bool, dict[str, Any]]:
     first = next(turn for turn in race.turns if turn.side in race.racing)
     answers = race.options.get("answers")
     system = recorded_run_of(paths_of(folder, first).log).system
-    if not answers and not read_object(system).get("host_processors_per_node"):
+    if not answers and system.is_file() and not read_object(system).get("host_processors_per_node"):
         what = "the number of this machine's processors is not known; give host_processors_per_node in --answers"
         return f"skipped: {what}", False, {}
     made = package.package(

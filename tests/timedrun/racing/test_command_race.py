@@ -56,7 +56,7 @@ def test_two_commands_are_raced_and_the_faster_one_is_named(train, capsys):
     assert main(["race", "command", *words, "--keep-if", "time < 0.9x and quality"]) == 0
     printed = capsys.readouterr().out
     assert "faster" in printed and "strict: 8 of 8 logs pass" in printed
-    assert "a: 4 (control)" in printed and f"b: 1        {train} 1" in printed
+    assert "a: 4 (control)" in printed and f"command     {train} 1 (b: 1)" in printed
     assert "decision    keep: time < 0.9x and quality" in printed
     report = json.loads(Path("race/race.json").read_text())
     (ratio,) = report["ratios"].values()
