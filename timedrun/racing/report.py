@@ -473,7 +473,8 @@ class Report:
         lines = self.explanation if verbose else self.disturbed
         undisturbed = [ratio for ratio in self.ratios.values() if ratio.undisturbed]
         lines += [f"undisturbed {ratio.slow} / {ratio.fast}: {ratio.without_disturbed}" for ratio in undisturbed]
-        lines += [NOTICE, *(printable(f"command     {command} ({name})") for name, command in self.race.commands.items())]
+        lines += [NOTICE]
+        lines += [printable(f"command     {command} ({name})") for name, command in self.race.commands.items()]
         for side, label in self.race.sides.items():
             of_side = [turn for turn in self.race.turns if turn.side == side and turn.status != "not needed"]
             for why in dict.fromkeys(turn.why for turn in of_side if turn.why):
