@@ -95,6 +95,16 @@ def to_own(weights: Mapping[str, Tensor], own: Mapping[str, Shape]) -> Weights:
     return state
 
 
+def to_theirs(state: Mapping[str, Tensor], wanted: Mapping[str, Shape]) -> Weights:
+    """Convert the state of `encoder.Bert` to the tensors of transformers' names and `wanted` shapes, as `to_own` does
+    the other way round."""
+    weights: Weights = {}
+    for name, tensor in state.items():
+        names = [name.replace(".qkv.", f".{part}.") for part in PROJECTIONS] if ".qkv." in name else [name]
+        weights |= dict(zip(map(theirs, names), tensor.chunk(len(names)), strict=True))
+    return {name: weights[name][: shape[0]] for name, shape in wanted.items()}
+
+
 def import_safetensors() -> ModuleType:
     """Import safetensors.torch. Raises UsageError if it is not installed."""
     return require("safetensors.torch", "safetensors files cannot be read")

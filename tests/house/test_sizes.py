@@ -4,19 +4,19 @@ import pytest
 
 from tests.house import structure
 
-LINES = {"judge": 15_805, "referee": 3_050, "trainer": 38_805, "tests": 39_676}
+LINES = {"judge": 15_805, "referee": 3_050, "trainer": 39_013, "tests": 39_787}
 ROOMS = {
     "mlevents": structure.Graph(16, 10, 46, 0),
     "judging": structure.Graph(6, 5, 9, 0),
-    "referee": structure.Graph(21, 6, 36, 0),
+    "referee": structure.Graph(16, 5, 27, 0),
     "timedrun": structure.Graph(8, 7, 14, 0),
     "timedrun.methods": structure.Graph(38, 6, 85, 0),
-    "timedrun.runner": structure.Graph(13, 7, 22, 0),
+    "timedrun.runner": structure.Graph(13, 8, 23, 0),
     "timedrun.racing": structure.Graph(20, 6, 38, 0),
     "timedrun.evidence": structure.Graph(11, 4, 12, 0),
     "timedrun.commands": structure.Graph(37, 4, 23, 0),
-    "image_classification": structure.Graph(19, 8, 50, 0),
-    "language_model": structure.Graph(20, 9, 67, 0),
+    "image_classification": structure.Graph(20, 8, 52, 0),
+    "language_model": structure.Graph(21, 9, 70, 0),
 }
 VERBS, OPTIONS = 18, 147
 OTHER_LINES = 2_100

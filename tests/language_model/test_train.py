@@ -11,6 +11,7 @@ from language_model.batches import TextBatches, open_batches
 from language_model.build import build_model
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig
 from language_model.datasets import CHECKPOINT
+from language_model.model import ReferenceBert, import_transformers
 from language_model.prepare import prepare
 from language_model.settings import SpeedUps
 from language_model.train import accuracy, train
@@ -20,7 +21,9 @@ from mlevents.runlog import RunLog
 from tests.language_model.transformers_names import weights_of
 from tests.one_rank import ALONE, CPU, run_of, stopped, trained
 from timedrun.methods.training.precision import Precision
+from timedrun.runner.benchmark import find
 from timedrun.runner.process.blocks import Outcome
+from timedrun.runner.run import kept_model
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs timedrun[language]")
 
@@ -70,6 +73,24 @@ def test_accuracy_counts_every_masked_token_once_in_any_batch(tiny_config, tiny_
     assert whole == accuracy(model, opened(7), precision, ALONE)
     (batch,) = opened(10_000).evaluation()
     assert whole == pytest.approx(int(model.count_correct(batch)) / len(batch.labels))
+
+
+@pytest.mark.parametrize("implementation", ["transformers", "timedrun"])
+def test_a_kept_model_has_the_accuracy_of_the_log_and_the_logits_of_transformers(
+    implementation, tiny_config, methods, tiny_store, tmp_path
+):
+    config = tiny_config if implementation == "transformers" else methods
+    run, benchmark = trained(config, data_folder=tiny_store), find(config.benchmark)
+    kept_model.write(kept_model.evaluated_weights(run.train_state.parts), benchmark, config, tmp_path / "model")
+    own, batches = kept_model.load_model(tmp_path / "model"), open_batches(config, tiny_store, ALONE)
+    trained_model = run.train_state.parts["model"]
+    precision = Precision("fp32", ALONE.device)
+    assert accuracy(own, batches, precision, ALONE) == accuracy(trained_model, batches, precision, ALONE)  # type: ignore[arg-type]
+    theirs = import_transformers().BertForMaskedLM.from_pretrained(tmp_path / "model" / "transformers").eval()
+    tokens = torch.randint(config.architecture.vocabulary, (2, 8))
+    again = ReferenceBert(config.architecture, "sdpa").eval()
+    again.load_weights(weights_of(own) if implementation == "timedrun" else own.model.state_dict())  # type: ignore[union-attr,arg-type]
+    torch.testing.assert_close(theirs(tokens).logits, again.model(tokens).logits)
 
 
 def test_an_evaluation_that_misses_sequences_is_an_error(tiny_config, tiny_store, monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -67,6 +67,16 @@ class PrepareModule(Protocol):
     def prepare(self) -> Callable[..., dict[str, Any]]:
         """Take (config, folder, *, decode, workers) and those of images, skip_broken, text,
         evaluation_text, vocabulary and merges that the benchmark uses; make or check the data and return the facts."""
+
+
+class ExportModule(Protocol[ConfigT]):
+    """`export.py`, needed by `load_model` for kept models."""
+
+    def model(self, config: ConfigT) -> nn.Module:
+        """Return the network of a run with its methods, on the CPU."""
+
+    def export(self, config: ConfigT, weights: Mapping[str, Tensor], folder: Path) -> None:
+        """Write the weights to `folder` in the format of another library. Optional."""
 
 
 class WarmUpModule(Protocol[ConfigT]):

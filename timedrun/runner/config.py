@@ -68,6 +68,8 @@ class RunConfig:
     """CUDA: TF32 for float32 matrix products and convolutions; without effect on what autocast runs in 16 bits."""
     cudnn_benchmark: bool = False
     """CUDA: time cuDNN's algorithms at each new shape and keep the fastest, which may round differently in each run."""
+    keep_model: bool = field(default=False, metadata=LATER)
+    """Keep the evaluated weights of a run that ends with its schedule or at its target, after the clock."""
     compile: bool = False
     """torch.compile the model during warm-up, before the clock."""
     recompile: Literal["error", "log"] = "error"

@@ -7,8 +7,8 @@ from typing import Any
 
 
 def digest_of(values: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the settings without the seed: equal for all runs of one set."""
-    plain = {**values, "seed": 0}
+    """Return the SHA-256 of the settings without the seed and `keep_model`: equal for all runs of one set."""
+    plain = {name: value for name, value in values.items() if name != "keep_model"} | {"seed": 0}
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

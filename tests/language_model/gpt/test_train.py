@@ -17,6 +17,7 @@ from language_model.gpt.model import NextTokenLoss, token_losses
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_store import TokenStore
 from language_model.gpt.train import validation_loss
+from language_model.model import import_transformers
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from tests.language_model.gpt.conftest import whole
@@ -26,8 +27,10 @@ from timedrun.methods.gradient_clipping import GradientClipping
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
 from timedrun.methods.training.batch_plan import BatchPlan
 from timedrun.methods.training.precision import Precision
+from timedrun.runner.benchmark import find
 from timedrun.runner.config import EvaluationConfig
 from timedrun.runner.distributed.process_group import ProcessGroup
+from timedrun.runner.run import kept_model
 
 CPU = torch.device("cpu")
 FOUR = BatchPlan.of(4, 0, 1)
@@ -38,6 +41,23 @@ Losses = Callable[..., list[float]]
 def losses_of(store: TokenStore, losses_on: Losses) -> Losses:
     """Return a function that runs a config on `store` and returns the loss of every step."""
     return partial(losses_on, folder=store.folder)
+
+
+@pytest.mark.parametrize("implementation", ["gpt2", "modern"])
+def test_a_kept_model_has_the_logits_of_the_trained_one_and_of_transformers(implementation, small, store, tmp_path):
+    config = small({"implementation": implementation})
+    run, benchmark = trained(config, data_folder=store.folder), find(config.benchmark)
+    kept_model.write(kept_model.evaluated_weights(run.train_state.parts), benchmark, config, tmp_path / "model")
+    tokens = torch.randint(config.model.vocabulary, (2, 16))
+    trained_model = run.train_state.parts["model"]
+    assert isinstance(trained_model, torch.nn.Module)
+    expected = trained_model.eval()(tokens)
+    assert torch.equal(kept_model.load_model(tmp_path / "model")(tokens), expected)
+    theirs = tmp_path / "model" / "transformers"
+    assert theirs.exists() == (implementation == "gpt2")
+    if theirs.exists():
+        logits = import_transformers("gpt2").GPT2LMHeadModel.from_pretrained(theirs).eval()(tokens).logits
+        torch.testing.assert_close(logits, expected)
 
 
 def test_warm_up_and_micro_batches_leave_the_losses_as_they_are(small, losses_of):

@@ -27,7 +27,7 @@ from timedrun.runner.distributed.process_group import ProcessGroup, choose_devic
 from timedrun.runner.plan import Plan
 from timedrun.runner.process.launch_env import MAX_RESTARTS, LaunchEnv
 from timedrun.runner.process.process_times import CpuReading
-from timedrun.runner.run import checkpoint_manager
+from timedrun.runner.run import checkpoint_manager, kept_model
 from timedrun.runner.run.result_set import other_config, other_rules
 from timedrun.runner.run.worker import LaunchOptions
 
@@ -59,6 +59,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
         *([] if benchmark.hook("train", "train") else [f"{benchmark.name}.train has no train(config, run); add it."]),
         *settings_problems(benchmark, config, place.world_size),
         *idle,
+        *(_complaint(kept_model.require_safetensors) if config.keep_model else []),
         *launch_problems(config, options),
         *device_problems(config, place.local_world_size),
         *data_problems(benchmark, config, place.world_size, options.data_folder),
@@ -145,13 +146,14 @@ def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
 
 def checkpoint_bytes(plan: Plan, config: RunConfig, options: LaunchOptions) -> int:
     """Return the bytes that checkpoints on this node need: the fp32 model and the copies that optimizer and moving
-    average keep, saved once for all ranks of a node, times the files that exist at once. 0 if the size of the model is
-    not known."""
+    average keep, saved once for all ranks of a node, times the files that exist at once; and those of a kept model, in
+    at most two formats. 0 if the size of the model is not known."""
     parameters = plan.run_info.get("hyperparameters", {}).get("model_parameters", 0)
     averages = sum(isinstance(method, EMA) for method in config.methods)
     copies = 1 + OPTIMIZER_COPIES[config.optimizer.kind] + averages
     files = checkpoint_manager.KEPT + 1 if options.checkpoint_minutes else 1
-    return int(parameters) * 4 * copies * files if isinstance(parameters, int) else 0
+    kept = 2 * config.keep_model
+    return int(parameters) * 4 * (copies * files + kept) if isinstance(parameters, int) else 0
 
 
 def device_problems(config: RunConfig, ranks: int) -> list[str]:

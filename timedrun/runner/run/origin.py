@@ -82,14 +82,21 @@ def data_identity(benchmark: Benchmark, settings: RunConfig, folder: Path | None
 
 
 def add_data(
-    path: Path, benchmark: Benchmark, settings: RunConfig, folder: Path | None, final_state: str | None
+    path: Path,
+    benchmark: Benchmark,
+    settings: RunConfig,
+    folder: Path | None,
+    final_state: str | None,
+    kept: dict[str, str] | None = None,
 ) -> None:
-    """Add the data's identity and the SHA-256 of the final state (None if training was cut short) to the provenance in
-    `path`. A failure is reported on standard error and does not fail the finished run."""
+    """Add the data's identity, the SHA-256 of the final state (None if training was cut short) and those of the files
+    of the kept model to the provenance in `path`. A failure is reported on standard error and does not fail the
+    finished run."""
     try:
         values: dict[str, Any] = read_json(path)
         state = final_state and {"sha256": final_state, "of": "model, optimizer and methods of rank 0"}
-        write_json(path, values | {"data": data_identity(benchmark, settings, folder), "final_state": state})
+        model = {"model": kept} if kept else {}
+        write_json(path, values | {"data": data_identity(benchmark, settings, folder), "final_state": state} | model)
     except Exception as error:
         reason = str(error) or type(error).__name__
         print(f"{path}: the digest of the data could not be added ({reason}).", file=sys.stderr)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from judging.ground import ledger, result_files, stdio
@@ -29,7 +30,7 @@ from timedrun.runner.process.load_counters import LoadCounters
 from timedrun.runner.process.progress import Progress
 from timedrun.runner.process.stop_signals import ShutdownRequest
 from timedrun.runner.provenance import source
-from timedrun.runner.run import origin
+from timedrun.runner.run import kept_model, origin
 from timedrun.runner.run.checkpoint_manager import discard_newer, newest_on_all
 from timedrun.runner.run.result_set import other_config, repeated_seed
 from timedrun.runner.run.resume_checks import require_resumable
@@ -104,15 +105,18 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         if settings.submission.division != keys.CLOSED:
             saved = run.state.checkpoints
             watch.resumable = lambda: (options.resume or saved.newest) and run.outcome is not Outcome.REACHED
+        kept: dict[str, str] | None = None
         try:
             with run:
                 benchmark.train(settings, run)
             watch.stop()
+            if settings.keep_model and run.outcome in (Outcome.REACHED, Outcome.NOT_REACHED):
+                kept = keep_model(run, benchmark, options.paths.side / kept_model.FOLDER)
         finally:  # after run_stop, since it takes time and may read the data
             if ranks.is_first and run.outcome is not None:
                 ending.close(run.outcome.value)
                 state = None if run.outcome is Outcome.STOPPED else run.train_state.digest()
-                origin.add_data(options.paths.provenance, benchmark, settings, options.data_folder, state)
+                origin.add_data(options.paths.provenance, benchmark, settings, options.data_folder, state, kept)
         assert run.outcome is not None  # leaving the context without an error sets it
     except BaseException as error:  # the group is not destroyed: that may wait for ranks that have ended
         reason = watch.failed(error)  # the same as before, if the run asked
@@ -129,6 +133,21 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             stop.uninstall()
     ranks.leave()
     return run.outcome.exit_code
+
+
+def keep_model(run: TimedRun, benchmark: Benchmark, folder: Path) -> dict[str, str] | None:
+    """Keep the evaluated weights in `folder`; return the SHA-256 of its files. A failure is reported on standard error
+    and does not fail the finished run."""
+    weights = kept_model.evaluated_weights(run.train_state.parts)
+    if not run.ranks.is_first:
+        return None
+    try:
+        digests = kept_model.write(weights, benchmark, run.config, folder)
+    except Exception as error:
+        stdio.message(printable(f"the model was not kept: {type(error).__name__}: {error}"))
+        return None
+    stdio.message(printable(f"model: {folder}"))
+    return digests
 
 
 @dataclass

@@ -1,0 +1,36 @@
+"""Kept BERT models: the network of a run, and its weights as a folder of transformers."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from language_model.build import build_model
+from language_model.configs import BertRunConfig
+from language_model.encoder import Bert, shapes
+from language_model.model import ReferenceBert
+from language_model.weights import to_theirs
+from timedrun.methods import stack
+
+
+def model(config: BertRunConfig) -> nn.Module:
+    """Return the network of a run with its methods, whose attention is chosen for the device on which it runs."""
+    return stack(*config.methods).model(build_model(config, torch.device("cpu")))
+
+
+def export(config: BertRunConfig, weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Write `folder`/transformers, which BertForMaskedLM.from_pretrained reads, unless a method changed the layers."""
+    reference = ReferenceBert(config.architecture, "sdpa")
+    if config.implementation == "transformers":
+        if weights.keys() != reference.state_dict().keys():
+            return
+        reference.load_state_dict(weights)
+    else:
+        with torch.device("meta"):
+            plain = Bert(config.architecture, replace(config.speed))
+        if weights.keys() != plain.state_dict().keys():
+            return
+        reference.load_weights(to_theirs(weights, shapes(config.architecture)))
+    reference.model.save_pretrained(folder / "transformers")

@@ -1,0 +1,69 @@
+"""Kept models: the files of a finished run, their digests, and that they are evaluated as the log says."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+
+from image_classification import configs, train
+from image_classification.batches import ImageBatches
+from image_classification.datasets import facts
+from judging.ground.errors import DataError, UsageError
+from mlevents import keys, record
+from tests.one_rank import ALONE
+from timedrun import cli
+from timedrun.methods import stack
+from timedrun.methods.training.precision import Precision
+from timedrun.runner.config import digest
+from timedrun.runner.run.kept_model import load_model
+
+SMOKE = ("run", "image_classification", "smoke", "--data", "synthetic", "--keep-model", "--results")
+safetensors = pytest.importorskip("safetensors.torch", reason="needs timedrun[train]")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [((), 0), (("--ranks", "2"), 0), (("--evaluation.target", "0.999"), 3)], ids=str
+)
+def test_the_evaluated_weights_of_a_finished_run_have_the_quality_of_its_log(words, code, tmp_path):
+    """With a moving average, and a layer that a method puts in place of another."""
+    assert cli.main([*SMOKE, str(tmp_path), *words]) == code
+    side = tmp_path / "run_0"
+    files = json.loads((side / "provenance.json").read_text())["model"]
+    assert {*files} == {"model.safetensors", "run_config.json"}
+    for name, sha256 in files.items():
+        assert hashlib.sha256((side / "model" / name).read_bytes()).hexdigest() == sha256
+    config = configs.synthetic_smoke()
+    with ImageBatches(config, None, ALONE, stack(*config.methods)) as batches:
+        expected, precision = facts(config.data, None).eval_samples, Precision("fp32", ALONE.device)
+        quality = train.accuracy(load_model(side / "model"), batches, precision, ALONE, expected)
+    assert quality == record.read(tmp_path / "result_0.txt").all(keys.EVAL_ACCURACY)[-1].value
+    assert cli.main(["check", str(tmp_path / "result_0.txt"), "--no-official"]) == (code and 1)
+
+
+@pytest.mark.parametrize("words", [("--optimizer.peak-lr", "1e30", "--evaluation.target", "0.99"), ()])
+def test_a_diverged_run_and_one_that_does_not_ask_keep_nothing(words, tmp_path):
+    command = [word for word in SMOKE if words or word != "--keep-model"]
+    assert cli.main([*command, str(tmp_path), *words]) == (1 if words else 0)
+    assert not (tmp_path / "run_0" / "model").exists()
+    assert "model" not in json.loads((tmp_path / "run_0" / "provenance.json").read_text())
+
+
+def test_keeping_the_model_changes_no_digest_and_a_failure_to_keep_it_fails_no_run(tmp_path, monkeypatch, capsys):
+    config = configs.synthetic_smoke()
+    assert digest(replace(config, keep_model=True)) == digest(config)
+    monkeypatch.setattr(safetensors, "save_file", lambda *_, **__: 1 / 0)
+    assert cli.main([*SMOKE, str(tmp_path)]) == 0
+    assert "the model was not kept: ZeroDivisionError" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "run_0").iterdir() if "model" in path.name] == []
+
+
+def test_what_is_no_kept_model_or_another_ones_weights_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"has no run_config.json, so it keeps no model"):
+        load_model(tmp_path)
+    assert cli.main([*SMOKE, str(tmp_path)]) == 0
+    folder = tmp_path / "run_0" / "model"
+    values = json.loads((folder / "run_config.json").read_text())
+    (folder / "run_config.json").write_text(json.dumps(values | {"model": {**values["model"], "widths": [16, 24]}}))
+    with pytest.raises(DataError, match="does not fit the network of its config"):
+        load_model(folder)
