@@ -124,7 +124,9 @@ def call(top: ArgumentParser, words: Sequence[str]) -> int:
             if files and not any(map(os.path.exists, files)) and verb != "doctor":
                 raise UsageError(f"{files[0]} does not exist; nothing was done.")  # before torch is imported
         if verb in PREPARE_LONG and (name := getattr(arguments, "benchmark", None)):
-            find(name, working_directory=True)
+            benchmark = find(name, working_directory=True)
+            for text in filter(re.compile(r"(?!None$)[A-Za-z]\w*").fullmatch, map(str, given)):
+                benchmark.config_name(text, getattr(arguments, "data", None))
             if getattr(arguments, "config", "") is None:
                 raise UsageError(
                     f"give a config, such as `timedrun {verb} {name} baseline`; `timedrun show {name}` lists all."

@@ -11,6 +11,7 @@ MODULES = (
     *("timedrun.evidence.race_package", "timedrun.evidence.submission.packaging.package"),
 )
 WORDS = ("--help", "run --help", "race --help", "show", "show methods", "doctor --completion bash")
+MISTAKES = ("run bart baseline", "run image_classification basline", "race image_classification methods none.json")
 
 
 def loaded_after(*statements: str) -> str:
@@ -27,9 +28,12 @@ def test_no_module_of_the_check_and_score_path_imports_anything_heavy():
     assert loaded_after(*statements) == "".join(f"{statement} []\n" for statement in statements)
 
 
-def test_help_and_list_import_nothing_heavy():
-    statements = [f"timedrun.cli.main({words.split()})" for words in WORDS]
-    assert loaded_after(*statements) == "".join(f"{statement} []\n" for statement in statements)
+def test_help_lists_and_mistakes_import_nothing_heavy():
+    statements = [f"timedrun.cli.main({words.split()})" for words in WORDS + MISTAKES]
+    lines = loaded_after(*statements).splitlines()
+    assert [line for line in lines if line.startswith("timedrun.cli")] == [
+        f"{statement} []" for statement in statements
+    ]
 
 
 def test_methods_do_not_import_the_compiler():

@@ -150,21 +150,24 @@ class Benchmark:
         return config_docstrings(self.name, Path(self.package.__path__[0]))
 
     def config(self, name: str, data: str | None = None) -> RunConfig:
-        """Build the config `<data>_<name>`, or the one with the full name `name`; raise UsageError, with the nearest
-        names, if there is none."""
-        wanted = f"{data or self.spec.default_data}_{name}"
-        names = self.config_names
-        for candidate in (wanted, name):
-            if candidate in names:
-                config: RunConfig = getattr(self.module(self.configs), candidate)()
-                if config.name != candidate:
-                    raise UsageError(f"{self.name}: config {candidate}() is named '{config.name}'; make them equal.")
-                if not self.is_named(config.benchmark):
-                    raise UsageError(
-                        f"{self.name}: config {candidate}() is of benchmark={config.benchmark!r}, whose results its own"
-                        f" would be taken for; nothing was run. Set benchmark={self.name!r} in its {self.configs}.py."
-                    )
-                return config
+        """Build the config that `config_name` names."""
+        full = self.config_name(name, data)
+        config: RunConfig = getattr(self.module(self.configs), full)()
+        if config.name != full:
+            raise UsageError(f"{self.name}: config {full}() is named '{config.name}'; make them equal.")
+        if not self.is_named(config.benchmark):
+            raise UsageError(
+                f"{self.name}: config {full}() is of benchmark={config.benchmark!r}, whose results its own"
+                f" would be taken for; nothing was run. Set benchmark={self.name!r} in its {self.configs}.py."
+            )
+        return config
+
+    def config_name(self, name: str, data: str | None = None) -> str:
+        """Return the name of the config `<data>_<name>`, or of the one with the full name `name`, without importing
+        torch. Raises UsageError, with the nearest names, if there is none."""
+        wanted, names = f"{data or self.spec.default_data}_{name}", self.config_names
+        if full := next((each for each in (wanted, name) if each in names), ""):
+            return full
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.8)
         near = near or difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
