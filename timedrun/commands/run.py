@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         **vars(launched),
         paths=paths,
         resume=resume,
-        label=os.environ.pop(LABEL, "") or f"{config.name} #{paths.number}",
+        label=os.environ.pop(LABEL, "") or config.name + f" #{paths.number}" * (paths.number >= 0),
         command=shlex.join(["timedrun", *without_places(argv)]),
         seed_of_first=not seed_given,
     )

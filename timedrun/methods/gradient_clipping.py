@@ -72,7 +72,8 @@ class _GradientClippingHooks(Hooks):
             largest = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], float("inf"))
             clipped = largest > threshold
             nn.utils.clip_grad_value_(parameters, threshold)
-        self.clipped = self.clipped.to(clipped.device) + clipped
+        whole = getattr(clipped, "full_tensor", lambda: clipped)()  # of sharded gradients
+        self.clipped = self.clipped.to(clipped.device) + whole
 
 
 class GradientClipping(Method, name="gradient_clipping", stage=Stage.STEP, hooks=_GradientClippingHooks):
