@@ -46,6 +46,7 @@ class Claim:
     source: str = ""
     note: str = ""
     round: str = ""
+    entry: str = ""  # MLCommons' number of the result, such as 2.1-2096
 
     @property
     def ratio_name(self) -> str:

@@ -35,6 +35,7 @@ class Figure:
     source: str = ""
     note: str = ""
     round: str = ""
+    entry: str = ""
     demonstration: bool = False
 
     @property
@@ -260,6 +261,7 @@ def _figure(
         source=claim.source if claim else "",
         note="; ".join(filter(None, notes)),
         round=claim.round if claim else "",
+        entry=claim.entry if claim else "",
         demonstration=own is not None and own.demonstration,
     )
 
@@ -274,5 +276,6 @@ def _row(figure: Figure) -> list[str]:
     claimed = figure.claimed or "-"
     claimed = claimed if len(claimed) < 12 else f"{Decimal(claimed):.6g}"
     short = figure.words if figure.verdict in ("reproduced", "differs") else figure.verdict
-    names = [printable(name) for name in (figure.submitter, figure.system, figure.benchmark, figure.what)]
+    system = figure.system + f" ({figure.entry})" * bool(figure.entry)
+    names = [printable(name) for name in (figure.submitter, system, figure.benchmark, figure.what)]
     return [*names, value, printable(claimed), short]
