@@ -373,6 +373,7 @@ def add_package(parser: ArgumentParser) -> None:
     parser.add_argument("--out", required=True, help="folder to create")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "completed file from `timedrun doctor --system --answers FILE`")
+    parser.add_argument("--models", action="store_true", help="add the models that the runs kept (`run --keep-model`)")
 
 
 def add_profile(parser: ArgumentParser) -> None:
