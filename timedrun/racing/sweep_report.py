@@ -7,6 +7,7 @@ from typing import Final
 from judging.checking.check_report import CheckResult, verdict
 from judging.pages.answer_table import headline
 from judging.pages.plot_tradeoff import plot_tradeoff
+from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
 from judging.pages.tradeoff_table import as_json, captions, report, table, verdicts
 from timedrun.racing.race_file import Race
@@ -46,7 +47,8 @@ class SweepReport(Report):
 
     def table(self, width: int | None) -> list[str]:
         """Return curves and verdicts as lines."""
-        return report(self.found, width) if self.found else self.verdicts
+        lines = report(self.found, width) if self.found else self.verdicts
+        return [line for line in lines if line != NOTICE]  # which the details have, too
 
     @property
     def answers(self) -> list[str]:
