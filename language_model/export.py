@@ -1,7 +1,6 @@
 """Kept BERT models: the network of a run, and its weights as a folder of transformers."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -22,15 +21,13 @@ def model(config: BertRunConfig) -> nn.Module:
 
 def export(config: BertRunConfig, weights: Mapping[str, Tensor], folder: Path) -> None:
     """Write `folder`/transformers, which BertForMaskedLM.from_pretrained reads, unless a method changed the layers."""
-    reference = ReferenceBert(config.architecture, "sdpa")
-    if config.implementation == "transformers":
-        if weights.keys() != reference.state_dict().keys():
-            return
-        reference.load_state_dict(weights)
-    else:
-        with torch.device("meta"):
-            plain = Bert(config.architecture, replace(config.speed))
-        if weights.keys() != plain.state_dict().keys():
-            return
+    reference, own = ReferenceBert(config.architecture, "sdpa"), config.implementation == "timedrun"
+    with torch.device("meta"):
+        plain = Bert(config.architecture, config.speed) if own else reference
+    if weights.keys() != plain.state_dict().keys():
+        return
+    if own:
         reference.load_weights(to_theirs(weights, shapes(config.architecture)))
+    else:
+        reference.load_state_dict(weights)
     reference.model.save_pretrained(folder / "transformers")

@@ -118,14 +118,15 @@ def call(top: ArgumentParser, words: Sequence[str]) -> int:
         arguments.configs, rest = [*arguments.configs, *rest[:first]], rest[first:]
 
     if not of_commands:
-        given = [getattr(arguments, name, None) for name in ("config", "answers")] + getattr(arguments, "configs", [])
-        for text in map(str, given):
+        named = [getattr(arguments, "config", None), *getattr(arguments, "configs", [])]
+        configs = [str(text) for text in named if text is not None]
+        for text in [*configs, str(getattr(arguments, "answers", None))]:
             files = [text[: match.end()] for match in re.finditer(r"\.json(?=[+-]|$)", text)]
             if files and not any(map(os.path.exists, files)) and verb != "doctor":
                 raise UsageError(f"{files[0]} does not exist; nothing was done.")  # before torch is imported
         if verb in PREPARE_LONG and (name := getattr(arguments, "benchmark", None)):
             benchmark = find(name, working_directory=True)
-            for text in filter(re.compile(r"(?!None$)[A-Za-z]\w*").fullmatch, map(str, given)):
+            for text in filter(re.compile(r"[A-Za-z]\w*").fullmatch, configs):
                 benchmark.config_name(text, getattr(arguments, "data", None))
             if getattr(arguments, "config", "") is None:
                 raise UsageError(

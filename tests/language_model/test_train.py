@@ -83,8 +83,7 @@ def test_a_kept_model_has_the_accuracy_of_the_log_and_the_logits_of_transformers
     run, benchmark = trained(config, data_folder=tiny_store), find(config.benchmark)
     kept_model.write(kept_model.evaluated_weights(run.train_state.parts), benchmark, config, tmp_path / "model")
     own, batches = kept_model.load_model(tmp_path / "model"), open_batches(config, tiny_store, ALONE)
-    trained_model = run.train_state.parts["model"]
-    precision = Precision("fp32", ALONE.device)
+    trained_model, precision = run.train_state.parts["model"], Precision("fp32", ALONE.device)
     assert accuracy(own, batches, precision, ALONE) == accuracy(trained_model, batches, precision, ALONE)  # type: ignore[arg-type]
     theirs = import_transformers().BertForMaskedLM.from_pretrained(tmp_path / "model" / "transformers").eval()
     tokens = torch.randint(config.architecture.vocabulary, (2, 8))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from judging.comparison.answers import Budget
 from judging.comparison.extrapolation import Rates, extrapolated
-from judging.comparison.tradeoff import Curve
+from judging.comparison.tradeoff import Curve, runs_of
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError, nearest
 from judging.pages.answer_table import answered, headline
@@ -55,8 +55,7 @@ def compare_curves(arguments: argparse.Namespace) -> ExitCode:
     if arguments.out:
         from judging.pages.plot_tradeoff import plot_tradeoff
 
-        runs = [run for curve in curves for of_budget in curve.budgets.values() for run in of_budget.values()]
-        plot_tradeoff(comparisons, Path(arguments.out), runs)
+        plot_tradeoff(comparisons, Path(arguments.out), runs_of(curves))
         told["figure"] = arguments.out
         lines.append(f"figure: {arguments.out}")
     stdio.report("\n".join(lines), told, as_json=arguments.json)

@@ -19,16 +19,16 @@ from timedrun.racing import race_file
 
 KINDS = ("figure", "csv", "tensorboard")
 """Options that name what is written in place of a page."""
+TEXTS = {"markdown": (".md", as_markdown), "paper": (".tex", as_latex)}
+"""Options for a text in place of a page, with the end of its file's name and the function that writes it."""
 
 
 def report(arguments: argparse.Namespace) -> ExitCode:
     """Write the page, the figure or the values; exit code 1 if a check of the page fails."""
     chosen = [kind for kind in KINDS if getattr(arguments, kind)]
-    text = "--markdown" if arguments.markdown else "--paper" if arguments.paper else ""
-    if len([*chosen, *filter(None, (text or arguments.out, arguments.paper and arguments.markdown))]) > 1:
-        raise UsageError(
-            "give one of --out, --markdown, --paper, --figure, --csv and --tensorboard; nothing was written."
-        )
+    texts = [kind for kind in TEXTS if getattr(arguments, kind)]
+    if len(chosen + texts) > 1 or (chosen and arguments.out):
+        raise UsageError("give one of --out, --markdown, --paper, --figure, --csv, --tensorboard; nothing was written.")
     labels = dict(arguments.label)
     if arguments.what != "quality" and not arguments.figure:
         raise UsageError("--what chooses the values of --figure; add it, or leave both out.")
@@ -42,15 +42,15 @@ def report(arguments: argparse.Namespace) -> ExitCode:
         print(json.dumps({"exported": count, "to": str(out)}) if arguments.json else f"Exported {count} runs to {out}.")
         return ExitCode.OK
     path, *published = map(Path, arguments.paths)
-    kind = {"--markdown": ".md", "--paper": ".tex"}.get(text, ".html")
+    text = next(iter(texts), "")
+    kind, short = TEXTS.get(text, (".html", None))
     out = Path(arguments.out or path / f"report{kind}")
     if out.suffix != kind:
         raise UsageError(f"--out {out}: the report is an {kind} file; nothing was written.")
     stdio.stage("timedrun report: checks")
     is_round = published or len([*path.glob("*/results")]) > 1
     if is_round and (text or labels):
-        what = text or "--label"
-        raise UsageError(f"{what} is for one race or result sets, not for a round; nothing was written.")
+        raise UsageError(f"--{text or 'label'} is for one race or result sets, not for a round; nothing was written.")
     if is_round:
         audited = audit(path, read_published(published))
         page, failed = audit_report.as_page(audited), any(result.failed for result in audited.results)
@@ -60,7 +60,6 @@ def report(arguments: argparse.Namespace) -> ExitCode:
         figures: dict[str, str] = {}
         race = race_file.planned(path)
         findings = of_race(race, path, figures, labels) if race else of_sets(path, labels)
-        short = {"--markdown": as_markdown, "--paper": as_latex}.get(text)
         page, failed = short(findings) if short else "", findings.failed
         if not page:
             stdio.stage("timedrun report: figures")
@@ -68,7 +67,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
             page = as_page(f"Report on {path.resolve().name}", findings, figures, path)
     stdio.stage("")
     if text and not arguments.out:
-        stdio.report(page.rstrip(), {text.removeprefix("--"): page}, as_json=arguments.json)
+        stdio.report(page.rstrip(), {text: page}, as_json=arguments.json)
         return ExitCode.ERROR if failed else ExitCode.OK
     write_output(out, page)
     print(json.dumps({"report": str(out)}) if arguments.json else f"report: {out}")

@@ -27,9 +27,9 @@ def of_race(race: race_file.Race, path: Path, figures: dict[str, str], labels: M
     """Return the report of a race, a sweep or a tuning, whose sides `labels` renames by label or folder; add a sweep's
     figure to `figures`."""
     named = {race.sides.get(name, name): label for name, label in labels.items()}
-    for first in list(named) if race.control else ():
-        named[f"{first} (control)"] = f"{named[first]} (control)"
-    named = {name: label for name, label in named.items() if name in race.sides.values() or name in labels}
+    first = next(iter(race.sides.values()))
+    if race.control and first in named:
+        named.setdefault(race.sides[race.control], f"{named[first]} (control)")
     race.commands = {}  # the report has those that the runs recorded
     race.comparisons = [replace(each, row=named.get(each.row, each.row)) for each in race.comparisons]
     race.sides = dict(zip(race.sides, relabelled([*race.sides.values()], named), strict=True))

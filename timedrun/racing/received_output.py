@@ -6,13 +6,11 @@ import os
 import select
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from queue import Empty, Full, Queue
-from typing import IO, Final, NamedTuple
+from typing import IO, Final, NamedTuple, Self
 
 MOST_READ: Final = 1 << 10  # chunks of 64 KiB that were read and not yet taken
 POLL_SECONDS: Final = 0.1
-SCHEDSTAT: Final = Path("/proc/thread-self/schedstat")
 FOLLOW_SECONDS: Final = 0.01  # between two looks at the file of --log
 
 
@@ -56,18 +54,30 @@ class FollowedFile:
 
 
 class SchedulerDelays:
-    """Time that the calling thread was runnable and not running, since it last asked or began; Linux counts it."""
+    """Time that the calling thread was runnable and not running, since it last asked; Linux counts it."""
 
-    _known = 0.0
+    def __init__(self) -> None:
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        self._known = self._seconds() or 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+    def _seconds(self) -> float | None:
+        return None if self._file is None else int(os.pread(self._file, 100, 0).split()[1]) / 1e9
 
     def since_last(self) -> float | None:
         """Return the seconds since the last call, None if the kernel does not count them."""
-        try:
-            nanoseconds = int(SCHEDSTAT.read_text().split()[1])
-        except OSError:
+        if (seconds := self._seconds()) is None:
             return None
-        before, self._known = self._known, nanoseconds / 1e9
-        return self._known - before
+        late, self._known = seconds - self._known, seconds
+        return late
 
 
 class ReceivedOutput:
@@ -108,8 +118,7 @@ class ReceivedOutput:
                 if self._stop.is_set():
                     return
 
-        delays = SchedulerDelays()
-        with self._pipe as pipe:
+        with self._pipe as pipe, SchedulerDelays() as delays:
             poller.register(pipe, select.POLLIN)
             is_open = True
             while (is_open or followed) and not self._stop.is_set():

@@ -147,12 +147,13 @@ def why_missed(run: RunSummary) -> str | None:
 
 def pairs_of(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> tuple[list[RunSummary], list[RunSummary]]:
     """Return the runs of interleaved sets whose number both sets have, in the order of their numbers."""
-    first, second = ({_number(run.path): run for run in runs} for runs in (slow, fast))
+    first, second = ({number_of(run.path): run for run in runs} for runs in (slow, fast))
     both = sorted(first.keys() & second.keys())
     return [first[number] for number in both], [second[number] for number in both]
 
 
-def _number(path: Path) -> int:
+def number_of(path: Path) -> int:
+    """Return the number of a run by the name of its log, -1 without one."""
     return int("".join(re.findall(r"[0-9]+", path.stem)[-1:]) or -1)
 
 
@@ -268,7 +269,7 @@ def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSum
         raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be paired; compare them with --no-paired.")
     before = -math.inf
     for a, b in zip(slow, fast, strict=True):
-        if _number(a.path) != _number(b.path):
+        if number_of(a.path) != number_of(b.path):
             raise NotComparable(
                 f"{_name(a.path)} and {_name(b.path)} are not a pair: their numbers differ; leave out runs without a "
                 "partner, or use --no-paired."

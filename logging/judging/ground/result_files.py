@@ -60,6 +60,11 @@ class ResultPaths:
         """The folder of the checkpoints from which a stopped run is resumed."""
         return self.side / "checkpoint"
 
+    @property
+    def model(self) -> Path:
+        """The folder of the model that the run kept."""
+        return self.side / "model"
+
 
 def hold(paths: ResultPaths) -> None:
     """Lock this result against other processes until this one ends.

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from judging.comparison.compare import compare_sets
 from judging.comparison.speedup_ratio import NotComparable, Ratio
+from judging.comparison.tradeoff import LEAST_SEEDS
 from judging.ground import stdio
 from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.race_labels import label_of
@@ -28,7 +29,6 @@ from mlevents.terminal_escape import printable, shortened
 # Okabe and Ito's palette, distinguishable with any colour vision and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREY: Final = "#555555"
-LEAST_RUNS: Final = 3  # of a set for an interval of its mean
 SHORT_MINUTES = 5.0  # if all runs end before this, the time axis is in seconds
 SMALL_ERROR: Final = 0.25  # if the least error of an accuracy is larger, its axis is linear
 MAX_NAME_LENGTH = 48  # characters of a name in a figure
@@ -86,7 +86,7 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality", confidence: float
     """Plot a value over the time since run_start, and the times to train below it, and write the figure to `out`.
 
     Each run is a thin line; the thick line of a set is the mean of its runs at equal times, and the shade its 95 %
-    interval, from `LEAST_RUNS` on. Values are interpolated linearly between logged ones, from the time when all runs
+    interval, from `LEAST_SEEDS` on. Values are interpolated linearly between logged ones, from the time when all runs
     have one. A run that has ended keeps its last value, and the line ends at the median time. A small error of an
     accuracy, or a wide range of a loss, has a logarithmic axis, so that late differences are visible. Training losses
     of two sets may be smoothed or defined differently, so each set has an axis of its own. Raises PlotError if
@@ -208,7 +208,7 @@ def mean_curve(curves: Sequence[Curve]) -> tuple[list[float], list[Interval]] | 
         return None
     at = numpy.linspace(begin, end, 100)
     values = numpy.transpose([numpy.interp(at, x, y) for x, y in curves]).tolist()
-    return at.tolist(), [Interval.of(of_time, LEAST_RUNS) for of_time in values]
+    return at.tolist(), [Interval.of(of_time, LEAST_SEEDS) for of_time in values]
 
 
 def _scale(axes: Any, benchmark: str, records: Sequence[RunSummary], values: Sequence[float], what: str) -> None:
@@ -325,7 +325,7 @@ def _legend(figure: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) ->
         label = f"{shortened(name, MAX_NAME_LENGTH)}: {middle}, {len(times)} of {len(runs)} runs"
         entries.append(Line2D([], [], color=colours[name], linewidth=2.2, marker="o", markersize=5, label=label))
     if any(len(runs) > 1 for runs in sets.values()):
-        least = f"shade: its 95 % interval (from {LEAST_RUNS} runs on)"
+        least = f"shade: its 95 % interval (from {LEAST_SEEDS} runs on)"
         entries.append(Line2D([], [], color=GREY, linewidth=0.7, label=f"thin: one run; thick: mean; {least}"))
     if not all(reached(run) for runs in sets.values() for run in runs):
         entries.append(Line2D([], [], color=GREY, linestyle="", marker="x", markersize=5, label="target missed"))

@@ -18,7 +18,7 @@ FACE: Final = "white"  # fill of the marker of an extrapolated point
 MARKERS: Final = "osD^v<>"  # a marker for each length of the schedules
 
 
-def plot_tradeoff(comparisons: Sequence[Comparison], out: Path, runs: Sequence[RunSummary] = ()) -> None:
+def plot_tradeoff(comparisons: Sequence[Comparison], out: Path, runs: Sequence[RunSummary]) -> None:
     """Plot quality over time, all curves in colour if there are colours enough, else the first one and those on the
     frontier, and beside it each other curve's difference of quality from the first at equal time, both with their
     95 % intervals. `runs` name the metric and the dataset.

@@ -3,13 +3,12 @@
 import base64
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from judging.comparison.compare import pairs_of
+from judging.comparison.compare import number_of, pairs_of
 from judging.comparison.speedup_ratio import Ratio
 from judging.ground.config_values import flatten
 from judging.ground.errors import TimedrunError
@@ -108,7 +107,7 @@ def _lines(title: str, findings: Findings, figures: Mapping[str, str], root: Pat
         yield from Table(("setting", *configs), differing).html() if differing else ["<p>none</p>"]
     yield from _sections(findings.details)
     if commands := findings.commands:
-        yield f"<h2>Commands</h2>\n<pre>{html_page.lines(chr(10).join(commands))}</pre>"
+        yield f"<h2>Commands</h2>\n{_preformatted(commands)}"
     yield "<h2>Environment</h2>"
     yield from _environment(recorded)
     yield "<h2>Runs</h2>"
@@ -129,11 +128,10 @@ def _ratio(ratio: Ratio, sets: Sets, *, opened: bool) -> Iterator[str]:
     if ratio.paired:
         rows = list[tuple[Sequence[str], Interval | None]]()
         for slow, fast in zip(*pairs_of(sets.get(ratio.slow, ()), sets.get(ratio.fast, ())), strict=True):
-            number = "".join(re.findall(r"[0-9]+", slow.path.stem)[-1:])
-            both = reached(slow) and reached(fast) and slow.minutes and fast.minutes
-            value = slow.minutes / fast.minutes if both and slow.minutes and fast.minutes else None
-            times = (_time(run.minutes) if reached(run) else "target missed" for run in (slow, fast))
-            rows.append(((number, *times, f"{value:.3g}x" if value else "-"), value and Interval(value) or None))
+            minutes = [run.minutes if reached(run) else None for run in (slow, fast)]
+            pair = Interval(minutes[0] / minutes[1]) if minutes[0] and minutes[1] else None
+            times = (_time(time) or "target missed" for time in minutes)
+            rows.append(((str(number_of(slow.path)), *times, f"{pair.value:.3g}x" if pair else "-"), pair))
         names = (f"time of {shortened(name, 24)}" for name in (ratio.slow, ratio.fast))
         yield from _bars(("run", *names, "ratio"), [*rows, (("all", "", "", ratio.text()), ratio)])
     if parts := ratio.decomposition:
@@ -170,23 +168,27 @@ def _bars(header: Sequence[str], rows: Sequence[tuple[Sequence[str], Interval | 
 
 def _sections(details: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a report by section; a line without a known first word belongs to the last section."""
-    lines: dict[str, list[tuple[str, str]]] = {title: [] for title in (*SECTIONS, "Details")}
-    section = "Details"
-    for line in filter(None, details):
-        word = line.split()[0]
-        if line.startswith(TOLD):
+    rows: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
+    rest, section = list[str](), ""
+    for line in details:
+        if not line or line.startswith(TOLD):
             continue
-        known = next((title for title, words in SECTIONS.items() if word in words.split()), "")
-        section = known or (section if line.startswith(" ") else "Details")
-        lines[section].append((line[:12].strip(), line[12:]) if known else ("", line))
-    for title, rows in lines.items():
-        if rows:
+        known = next((title for title, words in SECTIONS.items() if line.split()[0] in words.split()), "")
+        section = known or (section if line.startswith(" ") else "")
+        if section:
+            rows[section].append((line[:12].strip(), line[12:]) if known else ("", line))
+        else:
+            rest.append(line)
+    for title, of_title in rows.items():
+        if of_title:
             yield f"<h2>{title}</h2>"
-            yield from Table((), rows).html() if title != "Details" else _preformatted(rows)
+            yield from Table((), of_title).html()
+    if rest:
+        yield f"<h2>Details</h2>\n{_preformatted(rest)}"
 
 
-def _preformatted(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
-    yield f"<pre>{html_page.lines(chr(10).join(line for _, line in rows))}</pre>"
+def _preformatted(lines: Sequence[str]) -> str:
+    return f"<pre>{html_page.lines(chr(10).join(lines))}</pre>"
 
 
 def _time(minutes: float | None) -> str:

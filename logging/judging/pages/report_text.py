@@ -89,8 +89,7 @@ def as_latex(findings: Findings) -> str:
     They need no package."""
     said = [words for name, words in findings.opening if name != "decision"]
     said += [*findings.verdicts, *(ratio.sentence for ratio in findings.ratios)]
-    tuning = findings.lines("tuning") or [f"{'tuning':<12}not recorded"]
-    said += [f"Tuning: {line[12:]}." for line in tuning]
+    said += [f"Tuning: {line[12:]}." for line in findings.lines("tuning") or [f"{'tuning':<12}not recorded"]]
     said += [f"Environment: {findings.machines}.", f"Disturbed: {findings.disturbed}.", NOTICE]
     paragraph = " ".join(_latex(f"{words.rstrip('.')}.") for words in dict.fromkeys(said))
     table = findings.table.mapped(_latex)

@@ -71,8 +71,9 @@ def test_nothing_is_said_beyond_the_measured_points_but_why(monkeypatch):
     assert answers[1].minutes is None and "shorter one would show" in answers[1].why
     assert "perhaps sooner, in shorter runs than were measured: late" in sentence(answers, 0.25, best(answers))
     assert at_quality([BASE], 0.9)[0].why == "not reached: at most 0.4 was measured"
-    answers = at_budget([BASE, late], Budget.parse("8min"))
+    answers = at_budget([BASE, late], asked := Budget.parse("8min"))
     assert answers[1].quality is None and "a length of about x0.13 would show it" in answers[1].why
+    assert sentence(answers, asked, best(answers)).endswith("; not known there: late")
     said = sentence(answers, Budget.parse("1s"), best(at_budget([BASE], Budget.parse("1s"))))
     assert said.endswith("nothing was measured there, and nothing is extrapolated")
     monkeypatch.setattr("judging.comparison.answers.direction", lambda runs: -1.0)

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from judging.comparison import answers
-from judging.comparison.tradeoff import compare_curves
+from judging.comparison.tradeoff import compare_curves, runs_of
 from judging.ground.errors import UsageError
 from judging.pages import plot, plot_tradeoff, tradeoff_table
 from mlevents.record import read
@@ -180,7 +180,7 @@ def test_every_curve_of_a_small_sweep_is_in_colour_and_in_the_legend(sweep, tmp_
     drawn: list[Any] = []
     monkeypatch.setattr(plot, "_save", lambda figure, out: drawn.append(figure))
     sweep(bad=runs(slower=1.5))
-    plot_tradeoff.plot_tradeoff(compared(curves_at([tmp_path])), tmp_path / "x.png")
+    plot_tradeoff.plot_tradeoff(compared(curves := curves_at([tmp_path])), tmp_path / "x.png", runs_of(curves))
     axes = drawn[0].axes[0]
     drawn[0].canvas.draw()
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["baseline (n = 4)", "bad (n = 4)"]

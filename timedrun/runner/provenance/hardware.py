@@ -30,7 +30,7 @@ def gib(size: float) -> str:
 def processor() -> dict[str, str]:
     """Return the `host_processor*` keys; cores and virtual CPUs are per processor, as in published descriptions."""
     packages = {_read(path) for path in _CPUS.glob("cpu[0-9]*/topology/physical_package_id")} - {"", "-1"}
-    sockets = len(packages) or int(_sysctl("hw.packages") or 0)
+    sockets = len(packages)
     cores, logical = psutil.cpu_count(logical=False), psutil.cpu_count()
     model = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
     clock = psutil.cpu_freq()
@@ -40,22 +40,13 @@ def processor() -> dict[str, str]:
     ]
     return {
         "host_processors_per_node": str(sockets) if sockets else "",
-        "host_processor_model_name": model.group(1).strip()
-        if model
-        else _sysctl("machdep.cpu.brand_string") or platform.processor(),
+        "host_processor_model_name": model.group(1).strip() if model else platform.processor(),
         "host_processor_core_count": str(cores // sockets) if cores and sockets else "",
         "host_processor_vcpu_count": str(logical // sockets) if logical and sockets else "",
         "host_processor_frequency": f"{clock.max:.0f} MHz" if clock and clock.max else "",
         "host_processor_caches": ", ".join(caches),
         "host_processor_interconnect": NOT_APPLICABLE if sockets == 1 else "",
     }
-
-
-def _sysctl(name: str) -> str:
-    """Return a value of macOS' kernel, "" elsewhere."""
-    with suppress(OSError, subprocess.CalledProcessError):
-        return subprocess.check_output(["sysctl", "-n", name], stderr=subprocess.DEVNULL, text=True).strip()
-    return ""
 
 
 def instructions() -> str:

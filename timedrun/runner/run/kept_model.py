@@ -17,8 +17,8 @@ from timedrun.runner.benchmark import Benchmark, find
 from timedrun.runner.config import RunConfig, dump
 from timedrun.runner.config_choice import read_config
 
-FOLDER: Final = "model"
-WEIGHTS, CONFIG = "model.safetensors", "run_config.json"
+WEIGHTS: Final = "model.safetensors"
+CONFIG: Final = "run_config.json"
 
 
 def evaluated_weights(parts: Mapping[str, Stateful]) -> dict[str, Tensor]:
@@ -46,7 +46,10 @@ def write(weights: dict[str, Tensor], benchmark: Benchmark, config: RunConfig, f
         if export := benchmark.hook("export", "export"):
             export(config, weights, partial)
         files = sorted(path for path in partial.rglob("*") if path.is_file())
-        digests = {str(path.relative_to(partial)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+        digests = {}
+        for path in files:
+            with path.open("rb") as stream:
+                digests[str(path.relative_to(partial))] = hashlib.file_digest(stream, "sha256").hexdigest()
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -111,7 +111,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
                 benchmark.train(settings, run)
             watch.stop()
             if settings.keep_model and run.outcome in (Outcome.REACHED, Outcome.NOT_REACHED):
-                kept = keep_model(run, benchmark, options.paths.side / kept_model.FOLDER)
+                kept = keep_model(run, benchmark, options.paths.model)
         finally:  # after run_stop, since it takes time and may read the data
             if ranks.is_first and run.outcome is not None:
                 ending.close(run.outcome.value)

@@ -109,7 +109,7 @@ def _sets_of(found: tuple[Path, tuple[Path, list[Path]]], prices: Prices, places
         values |= {
             "methods": methods,
             "folder": places.shown(folder),
-            "race": _race(folder, places),
+            "race": places.shown(folder.parent) if label_of(folder) else "",
             "archive": places.archive_of(folder),
         }
         values["round"] = re.sub(r"[.]0$", "", f"v{rules_name}") if (rules_name := round_of_path(folder)) else ""
@@ -121,11 +121,6 @@ def _sets_of(found: tuple[Path, tuple[Path, list[Path]]], prices: Prices, places
         values |= {"joules": median(used) if used else None, "energy": energy if joules else ""}
         sets.append(values)
     return sets
-
-
-def _race(folder: Path, places: Unpacked) -> str:
-    """Return the folder of the race of which `folder` is a side, "" if it is none."""
-    return places.shown(folder.parent) if label_of(folder) else ""
 
 
 def _run(run: RunSummary, record: RunRecord, rules: BenchmarkRules | None, failed: str | None) -> dict[str, Any]:

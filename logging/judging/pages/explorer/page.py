@@ -40,7 +40,7 @@ def as_page(sets: Sequence[dict[str, Any]], title: str, sweeps: Sequence[dict[st
     scripts = {name: text.replace("</script", "<\\/script") for name, text in scripts.items()}
     hashes = (f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts.values())
     said: dict[str, object] = {"notice": NOTICE, "unverified": UNVERIFIED, "demonstration": DEMONSTRATION}
-    t = [quantile(degrees) for degrees in range(1, MOST_DEGREES)]
+    said["t"] = [quantile(degrees) for degrees in range(1, MOST_DEGREES)]
     texts = scripts | {
         "scripts": " ".join(hashes),
         "style": (folder / "page.css").read_text("utf-8"),
@@ -48,9 +48,7 @@ def as_page(sets: Sequence[dict[str, Any]], title: str, sweeps: Sequence[dict[st
         "notice": escape(NOTICE),
         "vega": vl_convert.get_vega_version(),
         # No text of a log can end the element: "<" is written as an escape.
-        "data": json_text(said | {"t": t, "sets": sets, "sweeps": sweeps}, separators=(",", ":")).replace(
-            "<", "\\u003c"
-        ),
+        "data": json_text(said | {"sets": sets, "sweeps": sweeps}, separators=(",", ":")).replace("<", "\\u003c"),
     }
     page = (folder / "page.html").read_text("utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda place: texts[place[1]], page)

@@ -45,8 +45,8 @@ def test_a_package_has_the_models_if_it_is_asked_for_them_and_they_are_those_of_
     assert cli.main([*SMOKE, str(tmp_path / "set"), "--runs", "5"]) == 0
     assert cli.main(["package", str(tmp_path / "set"), "--out", str(tmp_path / "without")]) == 0
     assert cli.main(["package", str(tmp_path / "set"), "--out", str(tmp_path / "with"), "--models"]) == 0
-    found = [len([*(tmp_path / name).rglob("runs/run_*/model/model.safetensors")]) for name in ("without", "with")]
-    assert found == [0, 5]
+    kept = "runs/run_*/model/model.safetensors"
+    assert [len([*(tmp_path / name).rglob(kept)]) for name in ("without", "with")] == [0, 5]
     with (tmp_path / "set/run_2/model/model.safetensors").open("ab") as file:
         file.write(b"changed")
     assert cli.main(["package", str(tmp_path / "set"), "--out", str(tmp_path / "changed"), "--models"]) == 1
@@ -55,10 +55,10 @@ def test_a_package_has_the_models_if_it_is_asked_for_them_and_they_are_those_of_
 
 @pytest.mark.parametrize("words", [("--optimizer.peak-lr", "1e30", "--evaluation.target", "0.99"), ()])
 def test_a_diverged_run_and_one_that_does_not_ask_keep_nothing(words, tmp_path):
-    command = [word for word in SMOKE if words or word != "--keep-model"]
-    assert cli.main([*command, str(tmp_path), *words]) == (1 if words else 0)
-    assert not (tmp_path / "run_0" / "model").exists()
-    assert "model" not in json.loads((tmp_path / "run_0" / "provenance.json").read_text())
+    smoke = (word for word in SMOKE if words or word != "--keep-model")
+    assert cli.main([*smoke, str(tmp_path), *words]) == (1 if words else 0)
+    side = tmp_path / "run_0"
+    assert not (side / "model").exists() and "model" not in json.loads((side / "provenance.json").read_text())
 
 
 def test_keeping_the_model_changes_no_digest_and_a_failure_to_keep_it_fails_no_run(tmp_path, monkeypatch, capsys):

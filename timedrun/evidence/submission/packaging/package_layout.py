@@ -100,7 +100,7 @@ def _write_models(folder: Path, result: ResultFolder) -> None:
             refuse_name(name, run.provenance)
             if not is_inside(name):
                 raise PackageError(f"{run.provenance}: {name} is no file of the kept model.")
-            copy(run.side / "model" / name, folder / run.side.name / "model" / name, sha256=sha256)
+            copy(run.model / name, folder / run.side.name / run.model.name / name, sha256=sha256)
 
 
 def _write_system(folder: Path, result: ResultFolder, source: Path, made_from: Mapping[str, Any]) -> None:
