@@ -16,8 +16,7 @@ from judging.ground.errors import PreflightError, UsageError
 from mlevents.terminal_escape import printable
 from timedrun.runner.provenance.source import git
 
-WORKTREE: Final = "worktree"
-"""Names the repository's own working tree, with its changes that are in no commit."""
+WORKTREE: Final = "worktree"  # names the repository's own working tree, with its changes that are in no commit
 LOCKED: Final = re.compile(
     r"(^|/)((pyproject|pixi)\.toml|setup\.(py|cfg)|Pipfile|Dockerfile|[\w-]+\.lock|environment\.ya?ml"
     r"|(requirements|constraints)[^/]*\.txt)$"
@@ -30,10 +29,8 @@ MOST_NAMED: Final = 5
 class Revision:
     """A commit, or the working tree."""
 
-    name: str
-    """As typed."""
-    commit: str
-    """Its full hash; of the working tree, that of HEAD."""
+    name: str  # as typed
+    commit: str  # its full hash; of the working tree, that of HEAD
 
     @property
     def is_worktree(self) -> bool:

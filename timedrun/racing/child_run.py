@@ -18,8 +18,7 @@ from timedrun.runner.process.launch_env import LABEL, Launch
 from timedrun.runner.process.stop_signals import handling
 from timedrun.runner.storage.method_sources import changes_naming
 
-LAST_LINES: Final = 12
-"""Lines of a run's standard error that are kept for the report of its failure."""
+LAST_LINES: Final = 12  # lines of a run's standard error that are kept for the report of its failure
 
 
 class Child(Protocol):

@@ -45,20 +45,16 @@ class CommandRequest:
     """Request for a race of commands, a run, a sweep or a tuning of them."""
 
     verb: str
-    commands: Sequence[tuple[str, str, Tuned | None]]
-    """Label, command line and record of the tuning of each side."""
-    settings: Mapping[str, Any]
-    """Of every side: fields of `CommandSide`."""
+    commands: Sequence[tuple[str, str, Tuned | None]]  # label, command line and record of the tuning of each side
+    settings: Mapping[str, Any]  # of every side: fields of `CommandSide`
     rounds: Rounds
     results: str | None = None
     repo: str = "."
-    at: Sequence[str] = ()
-    """Commits; a side is the one command at each of them."""
+    at: Sequence[str] = ()  # commits; a side is the one command at each of them
     build: str = ""
     share: Sequence[str] = ()
     budgets: Sequence[str] = ()
-    minutes: float = 0.0
-    """Machine time of each side of a tuning."""
+    minutes: float = 0.0  # machine time of each side of a tuning
     split: str = ""
 
 

@@ -37,8 +37,7 @@ from timedrun.runner.process.verdict import FINE, verdict_of
 from timedrun.runner.provenance import command_system, source
 from timedrun.runner.storage import source_copies
 
-OUTPUT: Final = "output.txt"
-"""What the command printed, in the folder of its run."""
+OUTPUT: Final = "output.txt"  # what the command printed, in the folder of its run
 LONGEST_LINE: Final = 1 << 20  # bytes
 END_SECONDS: Final = 10.0  # from SIGTERM to SIGKILL
 DRAIN_SECONDS: Final = 60.0  # for what was printed before the command's end and is not yet logged

@@ -18,25 +18,18 @@ from timedrun.racing.race_file import COMMANDS, structured
 class CommandSide(OutputSettings):
     """Settings of a run of a command, as config.json holds them."""
 
-    name: str
-    """Of its folder."""
+    name: str  # of its folder
     benchmark: str = COMMANDS
-    command: str
-    """Command line for the shell; `{seed}` stands for the seed."""
-    directory: str = "."
-    """Working directory, relative to that of the race."""
+    command: str  # command line for the shell; `{seed}` stands for the seed
+    directory: str = "."  # working directory, relative to that of the race
     log: str = ""
     """File that the command writes, in `directory`, which is read in place of its output; it may have wildcards."""
-    environment: Sequence[str] = ()
-    """Further environment variables, as NAME=VALUE."""
-    seed_variable: str = "SEED"
-    """Environment variable with the seed."""
-    to_end: bool = False
-    """Without `stop`, the clock stops when the process ends, whatever the quality."""
+    environment: Sequence[str] = ()  # further environment variables, as NAME=VALUE
+    seed_variable: str = "SEED"  # environment variable with the seed
+    to_end: bool = False  # without `stop`, the clock stops when the process ends, whatever the quality
     stop_at_target: bool = False
     """The first evaluation that reaches the target stops the clock, whatever else would, and ends the command."""
-    minutes: float = 0.0
-    """Longest time of the process; 0: no limit."""
+    minutes: float = 0.0  # longest time of the process; 0: no limit
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -10,8 +10,7 @@ from timedrun.runner.storage.local_imports import with_imports
 
 SHELL: Final = (".sh", ".bash")
 SETTINGS: Final = (".toml", ".yaml", ".yml", ".json", ".ini", ".cfg")
-LARGEST: Final = 1 << 20
-"""Bytes of a file; a larger one is data."""
+LARGEST: Final = 1 << 20  # bytes of a file; a larger one is data
 _WORD: Final = re.compile(r"[\w./+-]+")
 _MODULE: Final = re.compile(r"(?<!\S)-m\s+([\w.]+)")
 

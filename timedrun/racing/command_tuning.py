@@ -19,8 +19,7 @@ from timedrun.racing.race_file import Race, Range, Tuned, Tuning, chosen_digest
 from timedrun.racing.search import LONGEST, Search, Values, add
 from timedrun.racing.tuning_report import TuningReport
 
-SPLIT: Final = "TIMEDRUN_SPLIT"
-"""Environment variable of a trial with the data that the user states."""
+SPLIT: Final = "TIMEDRUN_SPLIT"  # environment variable of a trial with the data that the user states
 PLACE: Final = re.compile(r"\{(\w+):([^{}]*)\}")
 PRESET: Final = ("after", "before", "unreadable", "hint", "environment")
 """Settings of every side that no option has, only presets."""

@@ -49,10 +49,8 @@ class KeepIf:
     """Condition under which the last side of a race is kept."""
 
     text: str
-    time: float | None = None
-    """Largest time of the last side, exclusive, as a multiple of the other's."""
-    margin: float | None = None
-    """Loss of quality that counts as none; None if quality is no condition."""
+    time: float | None = None  # largest time of the last side, exclusive, as a multiple of the other's
+    margin: float | None = None  # loss of quality that counts as none; None if quality is no condition
 
     @classmethod
     def parsed(cls, text: str) -> KeepIf:

@@ -14,10 +14,8 @@ from mlevents.event import MARK
 
 MLLOG: Final = "mllog"
 JSON: Final = "json:"
-MOST_COLUMNS: Final = 16
-"""Of a line, that are not finite."""
-MOST_DIGITS: Final = 18
-"""Of a step: a log has numbers of 64 bits."""
+MOST_COLUMNS: Final = 16  # of a line, that are not finite
+MOST_DIGITS: Final = 18  # of a step: a log has numbers of 64 bits
 UNITS: Final = {"seconds": 1.0, "ms": 1e-3, "minutes": 60.0}
 """Names of the group of a pattern of reported times, and the unit in seconds."""
 ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][0-9AB]|[0-Z\\^_`a-z])")
@@ -25,10 +23,8 @@ ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\
 FINITE: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 NOT_FINITE: Final = r"(?<![A-Za-z])[-+]?(?i:nan|inf(?:inity)?)(?![A-Za-z])"
 NUMBER: Final = re.compile(f"{FINITE}|{NOT_FINITE}")
-PLACE: Final = re.compile(r"(?<!\\)\{(|quality|of|step|seconds|ms|minutes)\}")
-"""Stands for a number in a pattern."""
-BEGINS: Final = re.compile(r"[^\w]*\.?\d")
-"""Of a text that is meant as a number."""
+PLACE: Final = re.compile(r"(?<!\\)\{(|quality|of|step|seconds|ms|minutes)\}")  # stands for a number in a pattern
+BEGINS: Final = re.compile(r"[^\w]*\.?\d")  # of a text that is meant as a number
 BEFORE: Final = re.compile(r"\d(?:[._'’\u00a0\u2009\u202f]|[eE][-+]?)?$")
 """Ends the text before a match that is the end of a number."""
 SIGN: Final = re.compile(r"(?:^|[^\w)\]])[-\u2212]$")
@@ -46,8 +42,7 @@ TWO_VALUES: Final = (
     "one evaluation has two values, {:g} and {:g}, as in the line {}: several ranks print; let one print, or match its"
     " lines, such as 'rank0.*val_loss:{{}}'"
 )
-TOGETHER: Final = 0.1
-"""Lines from several ranks arrive within this share of the time since the evaluation before."""
+TOGETHER: Final = 0.1  # lines from several ranks arrive within this share of the time since the evaluation before
 FRACTIONS: Final = re.compile(r"(?i)(?<![a-z])(?:acc(?:uracy)?|top.?[15]|f1|m?iou|dice|precision|recall|auc)(?![a-z])")
 """Metrics that are at most 1, or 100 %."""
 
@@ -60,13 +55,10 @@ class OutputSettings:
     """Evaluations: a regular expression with `{}` for the value and maybe `{step}`, or with groups `quality` and
     `step`, or one group; `json:KEY` for lines of JSON; `mllog` for MLPerf's events."""
     target: float
-    lower: bool = False
-    """Lower quality is better."""
+    lower: bool = False  # lower quality is better
     metric: str = "quality"
-    start: str = ""
-    """Pattern of the line at which the clock starts; empty: when the process is started."""
-    stop: str = ""
-    """Pattern of the line at which the clock stops; empty: the first evaluation that reaches the target."""
+    start: str = ""  # pattern of the line at which the clock starts; empty: when the process is started
+    stop: str = ""  # pattern of the line at which the clock stops; empty: the first evaluation that reaches the target
     reported: str = ""
     """Pattern of the time that the command reports itself, with `{seconds}`, `{ms}` or `{minutes}`, or such a group."""
     after: str = ""
@@ -74,10 +66,8 @@ class OutputSettings:
     before: str = ""
     """Pattern of a line after that of `start` that shows it to be of before the training, unless a group `inside` of it
     shows the contrary, or an evaluation has counted: the next such line starts the clock."""
-    unreadable: str = ""
-    """Pattern of lines of output from which no evaluation can be read."""
-    hint: str = ""
-    """What to do where an evaluation, or the start, cannot be read."""
+    unreadable: str = ""  # pattern of lines of output from which no evaluation can be read
+    hint: str = ""  # what to do where an evaluation, or the start, cannot be read
 
     def reached(self, quality: float) -> bool:
         """Return True if `quality` is that of the target or better."""
@@ -88,13 +78,10 @@ class Reading(NamedTuple):
     """Start, quality, stop or reported time in a line of output, or why one cannot be read."""
 
     kind: Literal["start held", "start", "quality", "text", "refused", "stop", "reported"]
-    value: float = 0.0
-    """Quality, or reported seconds."""
+    value: float = 0.0  # quality, or reported seconds
     step: int | None = None
-    text: str = ""
-    """In place of a quality, what is no number; or why the run is refused."""
-    at: float = 0.0
-    """When the line arrived."""
+    text: str = ""  # in place of a quality, what is no number; or why the run is refused
+    at: float = 0.0  # when the line arrived
 
 
 class Part(ValueError):

@@ -17,13 +17,11 @@ from timedrun.racing.race_file import CONTROL, Race, Tuned, Turn, side_file
 class Side:
     """One contestant of a race."""
 
-    name: str
-    """Of the folder of its runs."""
+    name: str  # of the folder of its runs
     label: str
     settings: Mapping[str, Any]
     """What its file holds: a config, which `timedrun run` takes, or a command line and how its output is read."""
-    tuned: Tuned | None = None
-    """How its settings were tuned; None: not recorded."""
+    tuned: Tuned | None = None  # how its settings were tuned; None: not recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +31,7 @@ class Rounds:
     runs: int
     first_seed: int = 1
     unpaired_seeds: bool = False
-    control: int = 0
-    """Rounds in which the first side runs once more."""
+    control: int = 0  # rounds in which the first side runs once more
     until_decided: bool = False
     keep_if: str | None = None
 

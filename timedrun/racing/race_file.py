@@ -19,15 +19,11 @@ from judging.ground.result_files import ResultPaths, read_json, write_json
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
 
-COMMANDS: Final = "command"
-"""What stands for a benchmark in a race of commands."""
-BUDGET: Final = "{budget}"
-"""Stands for the budget in a command of a sweep."""
-CONTROL: Final = "control"
-"""Folder of the first side's repetition."""
+COMMANDS: Final = "command"  # what stands for a benchmark in a race of commands
+BUDGET: Final = "{budget}"  # stands for the budget in a command of a sweep
+CONTROL: Final = "control"  # folder of the first side's repetition
 RANGE: Final = re.compile(r"(\d+\.?\d*(?:e[-+]?\d+)?)\.\.(\d+\.?\d*(?:e[-+]?\d+)?)", re.IGNORECASE)
-ALONE: Final = ", alone"
-"""End of an ablation's row that is about its side `fast`."""
+ALONE: Final = ", alone"  # end of an ablation's row that is about its side `fast`
 LEFT_OUT: Final = ", left out"
 PROFILES: Final = "profiles.json"
 """In the folder of an ablation: profiles of its bare config and of each method alone, made before its runs."""
@@ -39,18 +35,13 @@ Status = Literal["planned", "running", "finished", "failed", "interrupted", "lef
 class Turn:
     """One run of the schedule."""
 
-    side: str
-    """Folder of its side."""
-    number: int
-    """N of result_N.txt; the runs of a round share it."""
+    side: str  # folder of its side
+    number: int  # n of result_N.txt; the runs of a round share it
     seed: int
     status: Status = "planned"
-    why: str = ""
-    """Reason of a status other than planned, running or finished."""
-    seconds: float = 0.0
-    """Wall-clock time of the process."""
-    session: int = 0
-    """How often the race had been resumed."""
+    why: str = ""  # reason of a status other than planned, running or finished
+    seconds: float = 0.0  # wall-clock time of the process
+    session: int = 0  # how often the race had been resumed
 
 
 Start = Callable[[Turn, str], tuple[int, int]]
@@ -70,12 +61,9 @@ class Comparison:
 class Budget:
     """Place of a side of a sweep on its curve."""
 
-    curve: str
-    """Label of the config that the side is a length of."""
-    ratio: float
-    """Length of the schedule, as a multiple of the config's; of a command, its budget."""
-    text: str = ""
-    """Budget of a command, as typed."""
+    curve: str  # label of the config that the side is a length of
+    ratio: float  # length of the schedule, as a multiple of the config's; of a command, its budget
+    text: str = ""  # budget of a command, as typed
 
     @property
     def label(self) -> str:
@@ -90,8 +78,7 @@ class Range:
 
     low: float
     high: float
-    whole: bool = False
-    """Whole numbers only."""
+    whole: bool = False  # whole numbers only
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high < math.inf:
@@ -119,18 +106,13 @@ class Range:
 class Tuning:
     """Search for the settings of sides. Each setting that is tried is a side of its own, named after its base's."""
 
-    minutes: float
-    """Machine time of each side."""
+    minutes: float  # machine time of each side
     seed: int
-    split: str
-    """Data on which the trials are evaluated, as their logs name it; of commands as the user states it."""
-    spaces: dict[str, dict[str, Range]]
-    """Ranges of the settings by side."""
-    bases: dict[str, dict[str, Any]]
-    """Settings of each side as given."""
+    split: str  # data on which the trials are evaluated, as their logs name it; of commands as the user states it
+    spaces: dict[str, dict[str, Range]]  # ranges of the settings by side
+    bases: dict[str, dict[str, Any]]  # settings of each side as given
     labels: dict[str, str]
-    target: float | None = None
-    """Quality at which a trial ends; None: the side's own target."""
+    target: float | None = None  # quality at which a trial ends; None: the side's own target
     values: dict[str, dict[str, float]] = field(default_factory=dict)
     """Values of each setting that was tried, by the folder of its runs."""
 
@@ -139,22 +121,16 @@ class Tuning:
 class Tuned:
     """Record of the tuning of a side, as the file of its settings states it."""
 
-    minutes: float
-    """Machine time of all runs of the search."""
-    trials: int
-    """Runs."""
-    settings: int
-    """Settings tried."""
+    minutes: float  # machine time of all runs of the search
+    trials: int  # runs
+    settings: int  # settings tried
     space: dict[str, str]
     split: str
     target: float
     seed: int
-    ledger: str
-    """SHA-256 of the last line of the ledger, which has the SHA-256 of every log, after the last run."""
-    of: str
-    """Digest of the settings that were chosen."""
-    changed: bool = False
-    """The settings of the race are others."""
+    ledger: str  # SHA-256 of the last line of the ledger, which has the SHA-256 of every log, after the last run
+    of: str  # digest of the settings that were chosen
+    changed: bool = False  # the settings of the race are others
 
     @classmethod
     def read(cls, values: Any, settings: Mapping[str, Any], source: Path) -> Tuned | None:
@@ -180,38 +156,29 @@ class Race:
     """Plan of a race and what became of its runs."""
 
     benchmark: str
-    runs: int
-    """Runs of each side."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Launch options of each run."""
+    runs: int  # runs of each side
+    options: dict[str, Any] = field(default_factory=dict)  # launch options of each run
     emulated: dict[str, str] = field(default_factory=dict)
     """What the CPU has no instructions for, by the folder of a side that computes in it."""
-    sides: dict[str, str]
-    """Label of each side by its folder."""
+    sides: dict[str, str]  # label of each side by its folder
     commands: dict[str, str] = field(default_factory=dict)
     """Command line of each side whose label is shorter, by its label."""
     comparisons: list[Comparison] = field(default_factory=list)
     ablation: bool = False
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Sweep: budget of each side by its folder; the first curve is the baseline. Empty for a race."""
-    differences: list[str] = field(default_factory=list)
-    """What differs between the commits of the sides, as lines."""
-    until_decided: bool = False
-    """The race ends with the round after which every comparison has a verdict."""
-    tuning: Tuning | None = None
-    """The runs are trials of a search; None: a race or a sweep."""
+    differences: list[str] = field(default_factory=list)  # what differs between the commits of the sides, as lines
+    until_decided: bool = False  # the race ends with the round after which every comparison has a verdict
+    tuning: Tuning | None = None  # the runs are trials of a search; None: a race or a sweep
     tuned: dict[str, Tuned] = field(default_factory=dict)
     """How sides were tuned, by their folder; of the others that is not recorded."""
-    control: str = ""
-    """Folder of the side that is the first one again, in the first rounds only."""
-    keep_if: str = ""
-    """Condition under which the last side is kept."""
+    control: str = ""  # folder of the side that is the first one again, in the first rounds only
+    keep_if: str = ""  # condition under which the last side is kept
     no_package: str = ""
     """Why the sides make no package, "" if they make one."""
     turns: list[Turn]
     session: int = 0
-    report: dict[str, Any] = field(default_factory=dict)
-    """Results: times, ratios, verdicts, package."""
+    report: dict[str, Any] = field(default_factory=dict)  # results: times, ratios, verdicts, package
 
     def of_side(self, side: str, status: Status) -> list[Turn]:
         """Return the turns of a side with a status, by number."""

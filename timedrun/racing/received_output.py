@@ -21,8 +21,7 @@ class Chunk(NamedTuple):
     data: bytes
     late: float | None = 0.0
     """Seconds that the reader was runnable and not running since the chunk before; None: not known."""
-    followed: bool = False
-    """It is of the file of --log."""
+    followed: bool = False  # it is of the file of --log
 
 
 class FollowedFile:

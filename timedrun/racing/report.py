@@ -41,8 +41,7 @@ T = TypeVar("T")
 
 MISSED = {"target-reached", "status-success", "log-fails"}
 """Rules that the log of a run that missed its target breaks, and its set."""
-EQUAL = 0.8
-"""Shares of the longest time of tuning from here on count as equal."""
+EQUAL = 0.8  # shares of the longest time of tuning from here on count as equal
 SHORT, RESOLUTION = 0.1, 0.004
 """Seconds of a run below which the clock counts, and its resolution: lines are read by a thread of a busy process."""
 FEW, FAR = 4, 2.0

@@ -16,18 +16,13 @@ from mlevents.run_status import reached, target
 from mlevents.summary import summarize
 from timedrun.racing.race_file import Race, Range, Tuning, Turn, paths_of, side_file
 
-FIRST_RUNS: Final = 8
-"""Settings of a side that are drawn at random, before Optuna's sampler learns from them."""
+FIRST_RUNS: Final = 8  # settings of a side that are drawn at random, before Optuna's sampler learns from them
 SEARCHED: Final = 2 / 3
 """Share of a side's time that is spent on new settings; the rest is for repetitions of the best ones."""
-ROUNDS: Final = 3
-"""Rounds of repetitions, with other seeds, of equal time."""
-REPEATED: Final = 8
-"""Of so many settings one is repeated in the first round; of four that were, one is in the next."""
-FEWEST: Final = 3
-"""Settings that a round repeats at least."""
-LONGEST: Final = 1 / 4
-"""Share of a side's time that its first runs may take."""
+ROUNDS: Final = 3  # rounds of repetitions, with other seeds, of equal time
+REPEATED: Final = 8  # of so many settings one is repeated in the first round; of four that were, one is in the next
+FEWEST: Final = 3  # settings that a round repeats at least
+LONGEST: Final = 1 / 4  # share of a side's time that its first runs may take
 SLOWER: Final = 3.0
 """A run that takes this many times the median of the side's runs that reached the target is stopped: half of them are
 of better settings. Unlike the least time, which is luck, the median grows with the load of the machine, so that noise
@@ -51,10 +46,8 @@ class Result(NamedTuple):
 class Outcome(NamedTuple):
     """Outcome of the runs of a setting; the least is the best."""
 
-    seconds: float
-    """Expected time to a success, infinite without one."""
-    gap: float
-    """Mean of the runs' distances to the target, if none reached it."""
+    seconds: float  # expected time to a success, infinite without one
+    gap: float  # mean of the runs' distances to the target, if none reached it
     reached: int
     runs: int
 

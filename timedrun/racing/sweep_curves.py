@@ -16,8 +16,7 @@ from mlevents.summary import RunSummary
 from timedrun.racing.race_file import Race, paths_of, planned
 
 WARM_UPS: Final = ("schedule.warmup_epochs", "schedule.warmup_steps")
-COUPLED: Final = ("sgd", "adam")
-"""Optimizers whose weight decay is part of the gradient."""
+COUPLED: Final = ("sgd", "adam")  # optimizers whose weight decay is part of the gradient
 Budgets = dict[str, dict[float, dict[int, RunSummary]]]
 
 

@@ -13,8 +13,7 @@ from timedrun.racing.race_file import Race, Tuned
 from timedrun.racing.report import Packager, Report, Sets
 from timedrun.racing.search import SEARCHED, Search
 
-MARKS: Final = 8
-"""Rows of the table of the ratio against the minutes spent."""
+MARKS: Final = 8  # rows of the table of the ratio against the minutes spent
 Files = Callable[[Path, dict[str, tuple[dict[str, float], Tuned]]], dict[str, str]]
 """Writes the chosen settings of each side, given its values and record, for a race into a folder; returns the words by
 which `race` takes each."""

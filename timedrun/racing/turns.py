@@ -18,8 +18,7 @@ from timedrun.runner.process.progress import duration
 from timedrun.runner.process.stop_signals import handling
 from timedrun.runner.process.verdict import FINE, verdict_of
 
-MOST_FAILURES: Final = 3
-"""Failures in a row that end a side."""
+MOST_FAILURES: Final = 3  # failures in a row that end a side
 
 MISSING: Final = "its log is missing; put it back and use --resume"
 

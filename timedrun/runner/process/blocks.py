@@ -27,8 +27,7 @@ class TrainProgress:
     step_in_epoch: int = 0
     step: int = 0
     samples: int = 0
-    evaluated: int = 0
-    """The end of the last block whose evaluation is done."""
+    evaluated: int = 0  # the end of the last block whose evaluation is done
 
 
 class Outcome(Enum):

@@ -10,8 +10,7 @@ from mlevents.runlog import RunLog
 
 SET_SECONDS = 0.5
 """A clock that is only slewed does not move this far in the seconds between checks: NTP slews by 0.5 ms a second."""
-SLEW = 0.001
-"""Allowed seconds per second, for checks that are far apart."""
+SLEW = 0.001  # allowed seconds per second, for checks that are far apart
 
 
 class ClockCheck:

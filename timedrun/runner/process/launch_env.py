@@ -18,14 +18,12 @@ MAX_RESTARTS: Final = "PET_MAX_RESTARTS"
 PET_MASTER_ADDR and PET_MASTER_PORT."""
 KUBERNETES: Final = f"set {NODES} and {NODE_RANK}, as scripts/kubernetes_job.yaml does"
 BY_VARIABLES: Final = f"set torchrun's {NODES}, {NODE_RANK} and PET_MASTER_ADDR"
-LABEL: Final = "TIMEDRUN_LABEL"
-"""Variable with the label that progress lines of a run begin with."""
+LABEL: Final = "TIMEDRUN_LABEL"  # variable with the label that progress lines of a run begin with
 STATUS_FILES: Final = "TIMEDRUN_SIGNS"
 """Variable with the folder of the status files of this node's ranks (timedrun/runner/process/status_files.py)."""
 LAUNCHED: Final = "TIMEDRUN_LAUNCHED"
 """Variable set for ranks that `timedrun run --ranks N` started itself: its process."""
-DEFAULT_PORT: Final = 29500
-"""PyTorch's default."""
+DEFAULT_PORT: Final = 29500  # PyTorch's default
 LOOPBACK: Final = "127.0.0.1"
 AGENT_STORE: Final = "TORCHELASTIC_USE_AGENT_STORE"
 """Variable that torchrun sets to "True" for ranks that use its agent's TCPStore."""
@@ -53,11 +51,9 @@ class LaunchEnv:
     rank: int
     world_size: int
     local_rank: int
-    local_world_size: int
-    """Ranks on this node."""
+    local_world_size: int  # ranks on this node
     master: str = LOOPBACK
-    port: int = 0
-    """0: any free port; all ranks are on this node."""
+    port: int = 0  # 0: any free port; all ranks are on this node
 
     @classmethod
     def detect(cls, ranks: int = 1, environment: Mapping[str, str] = os.environ) -> Self:
@@ -193,10 +189,8 @@ class Launch:
     ranks: int = 1
     threads: int = 0
     data_folder: Path | None = None
-    checkpoint_minutes: float = 0.0
-    """Interval of checkpoints during training; 0: only when a signal stops the run."""
-    restarts: int = 0
-    """At most as many times, after a rank was lost, from the last checkpoint."""
+    checkpoint_minutes: float = 0.0  # interval of checkpoints during training; 0: only when a signal stops the run
+    restarts: int = 0  # at most as many times, after a rank was lost, from the last checkpoint
 
     @classmethod
     def of(cls, options: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Self:

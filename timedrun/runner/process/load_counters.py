@@ -32,11 +32,9 @@ from timedrun.runner.process.process_times import (
 if TYPE_CHECKING:
     import torch
 
-Reading = dict[str, float | str]
-"""Counters by name; in place of one that could not be read, the reason."""
+Reading = dict[str, float | str]  # counters by name; in place of one that could not be read, the reason
 Probe = Callable[[], Sequence[float]]
-GAUGES: Final = ("gpu_sm_mhz", "gpu_shared_blocks")
-"""Values at the end of a block: the driver does not integrate them."""
+GAUGES: Final = ("gpu_sm_mhz", "gpu_shared_blocks")  # values at the end of a block: the driver does not integrate them
 PACKAGE_WATTS: Final = 500.0
 """Assumed never to be exceeded by a processor package for minutes: an energy counter wraps around at most once within
 its range divided by this power."""

@@ -10,10 +10,8 @@ from typing import Final
 from judging.ground.stdio import write
 from timedrun.runner.process.launch_env import LAUNCHED
 
-VARIABLE: Final = "TIMEDRUN_PARENT"
-"""Environment variable: the process whose end stops this one as SIGTERM does."""
-INTERVAL: Final = 0.2
-"""Seconds between two looks at the parent where the kernel has no prctl."""
+VARIABLE: Final = "TIMEDRUN_PARENT"  # environment variable: the process whose end stops this one as SIGTERM does
+INTERVAL: Final = 0.2  # seconds between two looks at the parent where the kernel has no prctl
 
 
 def environment() -> dict[str, str]:

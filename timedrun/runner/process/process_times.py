@@ -11,8 +11,7 @@ from typing import Self
 
 import psutil
 
-ThreadTimes = dict[Path, tuple[float, float]]
-"""Running and waiting seconds of each thread, by its folder in /proc."""
+ThreadTimes = dict[Path, tuple[float, float]]  # running and waiting seconds of each thread, by its folder in /proc
 
 
 def thread_times(tasks: list[Path]) -> ThreadTimes | None:

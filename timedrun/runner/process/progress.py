@@ -8,8 +8,7 @@ from typing import Final, TextIO
 from judging.ground import stdio
 from mlevents.terminal_escape import shortened
 
-LEAST_LABEL: Final = 12
-"""Characters that a label keeps on a narrow terminal."""
+LEAST_LABEL: Final = 12  # characters that a label keeps on a narrow terminal
 
 
 class Progress:

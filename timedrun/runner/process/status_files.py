@@ -28,19 +28,13 @@ NUMBER_KEY: Final = "timedrun/result_number"
 class End:
     """Outcome of the ranks of this node."""
 
-    codes: tuple[int, ...] = ()
-    """Exit codes that ranks reported with the end of their work, in the order of ranks."""
-    lost: str = ""
-    """Message about the rank that was lost first; empty if none was."""
+    codes: tuple[int, ...] = ()  # exit codes that ranks reported with the end of their work, in the order of ranks
+    lost: str = ""  # message about the rank that was lost first; empty if none was
     signal: signal.Signals | None = None
-    at_once: bool = False
-    """True if a second signal ended the ranks."""
-    begun: bool = False
-    """True if these ranks opened the run's log."""
-    errors: tuple[tuple[ExitCode, str], ...] = ()
-    """Errors that ranks reported, without duplicates."""
-    number: int | None = None
-    """Number of the result as rank 0 counts, if known."""
+    at_once: bool = False  # true if a second signal ended the ranks
+    begun: bool = False  # true if these ranks opened the run's log
+    errors: tuple[tuple[ExitCode, str], ...] = ()  # errors that ranks reported, without duplicates
+    number: int | None = None  # number of the result as rank 0 counts, if known
 
     @property
     def over(self) -> bool:

@@ -13,13 +13,11 @@ from typing import Any, Final
 from judging.ground import stdio
 from judging.ground.errors import ExitCode
 
-STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals on which a run saves its state and stops."""
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # signals on which a run saves its state and stops
 ABORT: Final = signal.SIGQUIT
 """Signal by which the wrapper of a node aborts its ranks, which may get each of STOPPING from a scheduler, too."""
 SAME_SECONDS: Final = 0.05
-ABORTED: Final = "ended by a second signal"
-"""Reason of run_stop."""
+ABORTED: Final = "ended by a second signal"  # reason of run_stop
 
 
 def handled() -> tuple[signal.Signals, ...]:

@@ -10,8 +10,7 @@ from mlevents.record import RunRecord
 from timedrun.runner.process.blocks import Outcome
 from timedrun.runner.process.status_files import ABORTED, RESUME, End
 
-FINE: Final = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)
-"""Exit codes of a run that has finished."""
+FINE: Final = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)  # exit codes of a run that has finished
 
 
 class Verdict(NamedTuple):
@@ -19,8 +18,7 @@ class Verdict(NamedTuple):
 
     code: ExitCode
     words: str
-    run: RunRecord | None = None
-    """Its log, if there is one."""
+    run: RunRecord | None = None  # its log, if there is one
 
 
 def verdict_of(
