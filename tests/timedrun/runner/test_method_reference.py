@@ -15,10 +15,12 @@ import pytest
 
 from judging.ground.errors import ExitCode, UsageError
 from timedrun.evidence.config_sides import ablation, sides_of
+from timedrun.methods import BlurPool, ChannelsLast, SequenceLengthWarmup
 from timedrun.runner import method_reference as reference
 from timedrun.runner.benchmark import find
 from timedrun.runner.config import RunConfig, digest, dump, load
 from timedrun.runner.config_choice import config_of
+from timedrun.runner.method_card import clashes, places, settings
 from timedrun.runner.process.launch_env import module_command
 from timedrun.runner.storage import method_sources
 
@@ -342,6 +344,13 @@ def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(here, 
     assert done.returncode == ExitCode.OK, done.stderr
     assert '"own_benchmark_of_test.speed:Halved"' in (here / "race/sides/spirals_methods.json").read_text()
     assert (here / "race/spirals_methods/result_0.txt").exists()
+
+
+def test_settings_places_and_clashes_are_those_of_the_code():
+    assert settings(BlurPool)[-1] == "min_channels=16"
+    assert settings(SequenceLengthWarmup)[0] == "steps (required)"
+    assert places(BlurPool) == [] and places(ChannelsLast) == ["batch"]
+    assert clashes("mixup").keys() >= {"cutmix"} and clashes("cutmix")["mixup"] == clashes("mixup")["cutmix"]
 
 
 def test_show_lists_methods_and_prints_the_card_of_one_or_the_nearest_name(told, printed, refused):
