@@ -2,8 +2,11 @@
 
 RECORD_GOLDEN=1 records them again: only where a log is meant to change."""
 
+import itertools
 import json
 import os
+import sys
+import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -173,36 +176,47 @@ def test_mlperf_run_that_is_aborted(name, tmp_path):
     assert_golden("mlperf_run", name, tmp_path / "result_0.txt", since=since)
 
 
+READ = """import fcntl, termios, time
+while any(fcntl.ioctl(1, termios.FIONREAD, bytes(4))):
+    time.sleep(0.001)
+"""
+"""Wait until the pipe is empty: the lines before and after it are read apart, however busy the machine is."""
+
+
 @pytest.mark.parametrize(
     ("name", "script", "settings"),
     [
-        ("reached", "echo loss:3.5; sleep 0.01; echo loss:0.9 took 12 ms", {"reported": "took {ms} ms"}),
+        ("reached", "echo loss:3.5; $READ; echo loss:0.9 took 12 ms", {"reported": "took {ms} ms"}),
         ("missed", "echo loss:3; echo loss:2", {}),
         ("failed", "echo loss:3; echo no data; exit 3", {}),
         ("no_evaluation", "echo 3", {}),
         ("not_started", "echo loss:0.5", {"start": "go"}),
         ("not_stopped", "echo go; echo loss:0.5", {"start": "go", "stop": "end"}),
-        ("start_stop", "echo go; sleep 0.01; echo loss:2 step 7; echo loss:0.5 step 9; echo end",
+        ("start_stop", "echo go; $READ; echo loss:2 step 7; echo loss:0.5 step 9; echo end",
          {"start": "go", "stop": "end", "quality": "loss:{} step {step}"}),
         ("stop_missed", "echo loss:2; echo end", {"stop": "end"}),
-        ("at_target", "sleep 0.01; echo loss:0.5; sleep 60", {"stop_at_target": True}),
+        ("at_target", "$READ; echo loss:0.5; sleep 60", {"stop_at_target": True}),
         ("diverged", "echo loss:2; echo loss:nan; echo end", {"stop": "end"}),
         ("refused", "echo loss:2; echo loss:1.2e-01", {}),
         ("too_short", "printf 'go\\nloss:0.5\\n'", {"start": "go"}),
         ("timed_out", "echo loss:2; trap '' TERM; sleep 60", {"minutes": 0.005}),
-        ("to_end", "sleep 0.01; echo loss:0.5; echo loss:0.7", {"to_end": True}),
+        ("to_end", "$READ; echo loss:0.5; echo loss:0.7", {"to_end": True}),
         ("mllog", """say() { echo ":::""MLLOG {\\"key\\": \\"$1\\", \\"value\\": $2}"; }
-          say run_start null; sleep 0.01; say eval_accuracy 0.5; say run_stop null""", {"quality": "mllog"}),
+          say run_start null; $READ; say eval_accuracy 0.5; say run_stop null""", {"quality": "mllog"}),
         ("tailed", "echo step:1 loss:2 > a.log; sleep 0.1; echo step:2 loss:0.5 >> a.log",
          {"log": "a.log", "quality": "step:{step} loss:{}"}),
     ],
 )  # fmt: skip
 def test_command(name, script, settings, tmp_path, monkeypatch):
     monkeypatch.setattr(command_run, "END_SECONDS", 0.3)
+    (tmp_path / "read.py").write_text(READ)
+    monkeypatch.setenv("READ", f"{sys.executable} {tmp_path}/read.py")
     values: dict[str, Any] = {"quality": "loss:([0-9.]+)", "target": 1.0, "lower": True, "seed": 7} | settings
     side = CommandSide(name="a", command=script, **values)
     paths = ResultPaths(tmp_path / "set", 0)
-    command_run.CommandRun(side, paths, runs=1, label="a 1/1", directory=tmp_path).run()
+    readings = itertools.count()  # of the clock, each at least 2 ms after the one before
+    clock = {} if name == "too_short" else {"monotonic": lambda: time.monotonic() + 0.002 * next(readings)}
+    command_run.CommandRun(side, paths, runs=1, label="a 1/1", directory=tmp_path, **clock).run()
     start = keys.CACHE_CLEAR if name == "reached" else keys.INIT_STOP
     starts = read(paths.log).started is not None
     assert_golden("commands", name, paths.log, since=start if starts else keys.CONFIG_FILENAME)
