@@ -369,9 +369,16 @@ def add_compare(parser: ArgumentParser) -> None:
 
 
 def add_package(parser: ArgumentParser) -> None:
-    parser.add_argument("sets", nargs="+", type=resolved, metavar="RESULTS", help="folder written by run or race")
+    parser.add_argument(
+        "sets",
+        nargs="+",
+        type=resolved,
+        metavar="RESULTS",
+        help="folder written by run or race, or of another trainer's logs",
+    )
     parser.add_argument("--out", required=True, help="folder to create")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
+    _add_path(parser, "--code", "folder with the code of another trainer whose logs are packaged")
     _add_path(parser, "--answers", "completed file from `timedrun doctor --system --answers FILE`")
     parser.add_argument("--models", action="store_true", help="add the models that the runs kept (`run --keep-model`)")
 

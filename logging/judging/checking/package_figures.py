@@ -43,6 +43,7 @@ def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: s
     stated, origins = (_entries(manifest[key]) if isinstance(manifest[key], list) else {} for key in ("scores", "runs"))
     findings: list[Finding] = []
     scores: list[Score] = []
+    own: list[Score] = []  # of timedrun's runs; the README of another trainer's system is its submitter's
     of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
     for result_set in sets_in(listing):
         logs = [of_path[path] for file in result_set.files if (path := os.path.abspath(file)) in of_path]
@@ -56,6 +57,8 @@ def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: s
         for entry in stated.pop(name, [{}]):
             findings += _differences(listing, "scores", name, entry, expected)
         digest = next((log.config_digest for log in logs if log.config_digest), None)
+        if digest:
+            own.append(score)
         origin = {"results": [file.name for file in result_set.files], "config_digest": digest}
         for entry in origins.pop(name, [{}]):
             findings += _differences(listing, "runs", name, entry, origin)
@@ -63,7 +66,7 @@ def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: s
         shown = "; ".join(f"{short(system)}, {short(benchmark)}" for system, benchmark in others[:5])
         message = f"states values of {len(others)} sets whose logs are not in results/: {shown}"
         findings.append(listing.finding("error", "figures", message, MANIFEST))
-    return [*findings, *_readmes(listing, scores)]
+    return [*findings, *_readmes(listing, scores, own)]
 
 
 def _entries(stated: list[Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -93,10 +96,10 @@ def _differences(
         yield listing.finding("error", "figures", message, MANIFEST)
 
 
-def _readmes(listing: Listing, scores: list[Score]) -> Iterator[Finding]:
+def _readmes(listing: Listing, scores: list[Score], own: list[Score]) -> Iterator[Finding]:
     """Yield an error for each README whose table of scores, its first quoted block, differs from the logs."""
     wanted = {"README.md": scores}
-    for score in scores:
+    for score in own:
         wanted[f"benchmarks/{score.benchmark}/implementations/{score.system}/README.md"] = [score]
     for place, of_logs in wanted.items():
         if place not in listing.entries:

@@ -15,7 +15,7 @@ from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS, una
 
 OVERRIDE: Final = "override"
 SET_BY_RUNS: Final = ("submitter", "division", "status", "system_name")
-"""Keys that are set by a run's config and log and cannot be answered."""
+"""Keys that are set by a run's config and log; an answer can only agree with them."""
 
 LARGEST: Final = 1 << 20
 """Maximum bytes of an answers file."""
@@ -129,9 +129,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _problems(answers: Mapping[str, Any]) -> Iterator[str]:
     for key, answer in answers.items():
-        if key in SET_BY_RUNS:
-            yield f"{key} is set by the runs' logs and cannot be answered"
-        elif key not in QUESTIONS:
+        if key not in QUESTIONS and key not in SET_BY_RUNS:
             yield f"a system description has no key {key!r}{nearest(key, QUESTIONS).replace(' Did', '; did')}"
         elif not isinstance(answer, str):
             yield f"{key} is {answer!r}, not text: put it in quotes"

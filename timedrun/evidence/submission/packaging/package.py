@@ -22,7 +22,7 @@ from mlevents.mlcommons import CheckStatus, OfficialVerdict, check_package
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset
 from mlevents.rounds import ruleset as rules_named
 from mlevents.rounds.own_rules import NOT_APPLICABLE, in_force, own_rules_of, usual_ruleset_of
-from timedrun.evidence.submission.packaging.package_layout import write_manifest, write_tree
+from timedrun.evidence.submission.packaging.package_layout import missing_files, write_manifest, write_tree
 from timedrun.evidence.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.evidence.submission.packaging.result_folder import (
     NONE_RECORDED,
@@ -32,9 +32,14 @@ from timedrun.evidence.submission.packaging.result_folder import (
 )
 from timedrun.evidence.submission.packaging.safe_files import PackageError, content, digests, safe_name
 from timedrun.runner.provenance.source import provenance
-from timedrun.runner.provenance.system_answers import QUESTIONS, Answers, open_keys
+from timedrun.runner.provenance.system_answers import QUESTIONS, SET_BY_RUNS, Answers, open_keys
 
 __all__ = ["PackageError", "PackageReport", "package"]
+
+REMEDY = (
+    "Put answers as texts by key into a JSON file, which `timedrun doctor --system --answers FILE` begins on the"
+    " system, and pass --answers FILE. Pass the code of another trainer with --code FOLDER."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +100,7 @@ def package(
     answers: Answers | None = None,
     require_answers: bool = True,
     models: bool = False,
+    code: Path | None = None,
 ) -> PackageReport:
     """Build `out`/<submitter>/ and `out`/<submitter>.tar.gz from sets of results (MLPerf submission rules, 5.7).
 
@@ -109,6 +115,7 @@ def package(
         check: run MLCommons' package checker and the strict checks; otherwise both verdicts are "not run".
         answers: a person's answers for the system description.
         models: add the models that the runs kept (`keep_model`).
+        code: folder with the code of another trainer, if its logs are packaged.
         require_answers: refuse a submission, though not a demonstration, whose system description lacks an answer.
 
     Raises PackageError, before anything is written, if `out` exists, an answer is lacking, or a set is incomplete,
@@ -117,15 +124,22 @@ def package(
     if os.path.lexists(out):
         raise PackageError(f"{out} already exists and was not overwritten; choose a new folder.")
     safe_name(submitter, "the submitter's name")
-    opened, rules = _open_all(sets, submitter, ruleset)
+    opened, rules = _open_all(sets, submitter, ruleset, code)
     for folder in sets:
         if out.resolve().is_relative_to(folder.resolve()):
             raise PackageError(f"{out} is inside the set {folder}; choose a folder outside it.")
     opened = [_described(result, rules, answers) for result in opened]
     _refuse_two_descriptions(opened)
     demonstration = opened[0].score.demonstration
+    lacking = missing_files(code, opened) if opened[0].is_external else []
     if require_answers and rules.checker and not demonstration:
-        _refuse_unanswered(opened)
+        needed = {result.system: open_keys(result.description)[0] for result in opened}
+        lacking += [f"{system}: {key} ({QUESTIONS[key]})" for system, of in needed.items() for key in of]
+    if lacking:
+        raise PackageError(
+            "\n  ".join(["What MLPerf's rules require is missing; nothing was packaged:", *lacking, REMEDY])
+        )
+    source = code or source
     try:
         with _new_folder(out) as part:
             folder = part / submitter
@@ -149,7 +163,7 @@ def package(
             f"{out}: the package could not be written ({error.strerror or error}{place}); no files were kept."
         ) from None
     no_image = []
-    if any(NONE_RECORDED in result.recorded("image_digest") for result in opened):
+    if not opened[0].is_external and any(NONE_RECORDED in result.recorded("image_digest") for result in opened):
         no_image = ["container image: none recorded; in a container, set TIMEDRUN_IMAGE_DIGEST to record its digest."]
     return PackageReport(
         folder=out / submitter,
@@ -199,7 +213,9 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tuple[list[ResultFolder], Ruleset]:
+def _open_all(
+    sets: Sequence[Path], submitter: str, ruleset: str | None, code: Path | None
+) -> tuple[list[ResultFolder], Ruleset]:
     if not sets:
         raise PackageError("no result set; nothing was packaged; pass at least one folder of results.")
     folders: dict[Path, Path] = {}
@@ -222,7 +238,11 @@ def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tupl
                 f"{result.folder} is on {result.score.dataset}, {first.folder} on {first.score.dataset}: only one of "
                 "them is a demonstration; package them separately."
             )
-        if result.system.casefold() == IMPLEMENTATION:
+        if result.is_external != first.is_external:
+            raise PackageError(f"{where} and {first.folder}: one is of another trainer; package them separately.")
+        if code and not result.is_external:
+            raise PackageError(f"{where}: timedrun made these runs and knows their code; leave out --code.")
+        if result.system.casefold() == (code.name.casefold() if code else IMPLEMENTATION):
             raise PackageError(f"{where}: the system id {result.system} is reserved for the source; use another.")
         place = (result.system.casefold(), result.benchmark)  # some file systems ignore case
         if other := systems.get(place):
@@ -260,6 +280,8 @@ def _described(result: ResultFolder, rules: Ruleset, answers: Answers | None) ->
     """Return `result` with `answers` in its system description, and its status as spelt in the round."""
     description = dict(result.description)
     if answers is not None:
+        if result.is_external:  # which the strict check compares with the logs
+            description |= {key: answers.given[key] for key in SET_BY_RUNS & answers.given.keys()}
         try:
             description = answers.applied(description)
         except UsageError as error:
@@ -277,25 +299,12 @@ def _refuse_two_descriptions(opened: Sequence[ResultFolder]) -> None:
     seen: dict[str, ResultFolder] = {}
     for result in opened:
         other = seen.setdefault(result.system.casefold(), result)
-        changed = [key for key, value in result.description.items() if other.description[key] != value]
+        changed = [key for key, value in result.description.items() if other.description.get(key) != value]
         if changed or other.system != result.system:
             raise PackageError(
                 f"{result.folder} and {other.folder} describe the system {result.system} differently "
                 f"({', '.join(changed) or 'its case'}); run one of them with another submission_platform."
             )
-
-
-def _refuse_unanswered(opened: Sequence[ResultFolder]) -> None:
-    """Raise PackageError, which lists them all, if system descriptions lack answers that the rules require
-    (submission_rules.adoc, "<system_desc_id>.json metadata": "meaningful response required")."""
-    needed = {result.system: open_keys(result.description)[0] for result in opened}
-    if any(needed.values()):
-        lines = [f"  {system}: {key} ({QUESTIONS[key]})" for system, value in needed.items() for key in value]
-        raise PackageError(
-            "MLPerf's rules require answers that the system descriptions lack:\n" + "\n".join(lines) + "\nFill in "
-            "the FILE that `timedrun doctor --system --answers FILE` writes, and pass --answers FILE; nothing"
-            " was packaged."
-        )
 
 
 def _notes(result: ResultFolder, source: Path) -> list[str]:

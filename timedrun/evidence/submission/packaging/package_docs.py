@@ -16,14 +16,19 @@ from timedrun.evidence.submission.packaging.result_folder import NONE_RECORDED, 
 from timedrun.runner.storage.source_copies import SOURCE
 
 OF_ITS_MODEL = (
-    *("starting_weights_filename", "weight_transformations", "weight_data_types", "input_data_types"),
+    *("starting_weights_filename", "weight_transformations", "weight_data_types", "input_data_types", "retraining"),
     "precision",
 )
-"""Keys of an implementation's description that only its source answers where that is a command."""
+"""Keys of an implementation's description that only its source answers, unless the run is of a config."""
 TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
 
 
-def package_readme(sets: Sequence[ResultFolder], rules: Ruleset, provenance: Mapping[str, Any]) -> str:
+def package_readme(
+    sets: Sequence[ResultFolder], rules: Ruleset, provenance: Mapping[str, Any], implementation: str
+) -> str:
+    of_system = "config of every run, environment, scripts that repeat the runs"
+    if sets[0].is_external:
+        of_system = "README and scripts"
     submitter = sets[0].submitter
     benchmarks = list(dict.fromkeys(runs.benchmark for runs in sets))
     benchmark = " and ".join(benchmarks)
@@ -65,8 +70,8 @@ def package_readme(sets: Sequence[ResultFolder], rules: Ruleset, provenance: Map
 
 - `results/<system>/<benchmark>/result_N.txt`: the log of each run, unchanged.
 - `systems/<system>.json`: the system description.
-- `benchmarks/<benchmark>/implementations/<system>/`: config of every run, environment, scripts that repeat the runs.
-- `benchmarks/<benchmark>/implementations/{IMPLEMENTATION}/`: the source code. {_source_text(provenance)}
+- `benchmarks/<benchmark>/implementations/<system>/`: {of_system}.
+- `benchmarks/<benchmark>/implementations/{implementation}/`: the source code. {_source_text(provenance)}
 - `manifest.json`: metadata, the verdicts of the checkers and the SHA-256 of every file.
 {_left_out(sets)}{_announced(sets)}
 {official}
@@ -108,7 +113,9 @@ All settings of run N, including the seed, are in `runs/run_N/config.json`; inst
 """
 
 
-def implementation_description(result: ResultFolder, provenance: Mapping[str, Any]) -> dict[str, Any]:
+def implementation_description(
+    result: ResultFolder, provenance: Mapping[str, Any], implementation: str
+) -> dict[str, Any]:
     """Return <system>_<implementation>.json, the code and settings that ran on a system. The first five keys are those
     of the submission rules (submission_rules.adoc, "model-info_<implementation_id>.json metadata"), spelt as in
     MLCommons' inference submission checker, the only tool that reads them; the rules for Training name the file but no
@@ -123,7 +130,7 @@ def implementation_description(result: ResultFolder, provenance: Mapping[str, An
         "input_data_types": precision,
         "retraining": "none: the timed run is the entire training",
         **origin(result),
-        "implementation": IMPLEMENTATION,
+        "implementation": implementation,
         "division": result.score.division,
         "demonstration": result.score.demonstration,
         "dataset": result.score.dataset,
@@ -137,7 +144,8 @@ def implementation_description(result: ResultFolder, provenance: Mapping[str, An
         "global_batch_size": result.records[0].value(keys.GLOBAL_BATCH_SIZE),
         "ranks": result.ranks,
         "source": dict(provenance),
-        **(dict.fromkeys(OF_ITS_MODEL, "of the command, see its source") if result.is_command else {}),
+        **(dict.fromkeys(OF_ITS_MODEL, "see the source") if result.is_command or result.is_external else {}),
+        **({"ranks": None} if result.is_external else {}),
     }
 
 
@@ -155,7 +163,9 @@ def origin(result: ResultFolder) -> dict[str, Any]:
         "images": result.recorded("image_digest"),
         "data": result.recorded("data"),
         "environments_sha256": list(
-            dict.fromkeys(hashlib.sha256(result.contents[run.environment]).hexdigest() for run in result.paths)
+            dict.fromkeys(
+                hashlib.sha256(result.contents[run.environment]).hexdigest() for run in result.paths if result.contents
+            )
         ),
     }
 
@@ -205,6 +215,8 @@ def _announced(sets: Sequence[ResultFolder]) -> str:
 def _settings(result: ResultFolder) -> str:
     """Return all settings in which the runs of a set differ from the benchmark's baseline on the same data, or those of
     a command, as text."""
+    if result.is_external:
+        return "The settings are those that the logs record, and those of the code.\n"
     if result.is_command:
         text = "\n".join(map(printable, run_file(result.configs[0]).splitlines())).replace("`", "'")
         return f"The command, and what timedrun reads of its output:\n\n```\n{text}\n```\n"

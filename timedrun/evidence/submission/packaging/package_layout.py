@@ -15,6 +15,7 @@ from judging.pages.score_table import NOTICE
 from mlevents.event import Finding
 from mlevents.mlcommons import OfficialVerdict
 from mlevents.package_checker.files import MANIFEST
+from mlevents.package_checker.tree import RULED_FILES
 from mlevents.rounds import Ruleset
 from timedrun.evidence.submission.packaging import package_docs, package_scripts
 from timedrun.evidence.submission.packaging.package_scripts import IMPLEMENTATION
@@ -26,6 +27,7 @@ from timedrun.evidence.submission.packaging.safe_files import (
     digests,
     refuse_colliding,
     refuse_name,
+    safe_name,
     write,
 )
 from timedrun.runner.provenance.source import git, provenance
@@ -57,17 +59,19 @@ def write_tree(
     for benchmark in dict.fromkeys(result_set.benchmark for result_set in sets):
         implementations = folder / "benchmarks" / benchmark / "implementations"
         of_benchmark = [result_set for result_set in sets if result_set.benchmark == benchmark]
-        files: dict[str, Path] = {}
-        for name in dict.fromkeys(None if result.is_command else result.package_name for result in of_benchmark):
+        external = of_benchmark[0].is_external
+        code = implementations / (source.name if external else IMPLEMENTATION)
+        files: dict[str, Path] = trainer_files(source) if external else {}
+        for name in dict.fromkeys(None if of.is_command else of.package_name for of in of_benchmark if not external):
             files |= source_files(source, name)
         for result in of_benchmark:
             files |= method_files(result, files)
         refuse_colliding(files)
         for place, file in files.items():
             refuse_name(place, file)
-            copy(file, implementations / IMPLEMENTATION / place)
+            copy(file, code / place)
         for result in of_benchmark:
-            _write_system(implementations / result.system, result, implementations / IMPLEMENTATION, made_from)
+            _write_system(implementations / result.system, result, code, made_from, source)
             if models:
                 _write_models(implementations / result.system / "runs", result)
             results = folder / "results" / result.system / benchmark
@@ -86,7 +90,8 @@ def write_tree(
         description = folder / "systems" / f"{result_set.system}.json"
         if not description.exists():  # shared by the benchmarks of one system
             _json(description, result_set.description)
-    _text(folder / "README.md", package_docs.package_readme(sets, rules, made_from))
+    implementation = source.name if sets[0].is_external else IMPLEMENTATION
+    _text(folder / "README.md", package_docs.package_readme(sets, rules, made_from, implementation))
     return list(dict.fromkeys(notes))
 
 
@@ -103,8 +108,19 @@ def _write_models(folder: Path, result: ResultFolder) -> None:
             copy(run.model / name, folder / run.side.name / run.model.name / name, sha256=sha256)
 
 
-def _write_system(folder: Path, result: ResultFolder, source: Path, made_from: Mapping[str, Any]) -> None:
+def _write_system(
+    folder: Path, result: ResultFolder, source: Path, made_from: Mapping[str, Any], original: Path
+) -> None:
     """Write the settings, environment and scripts with which one system ran the packaged `source`."""
+    described = f"{result.system}_{source.name}.json"
+    if result.is_external:
+        for name in RULED_FILES:
+            copy(ruled_file(original, result.system, name), folder / name)
+        if (own := ruled_file(original, result.system, described)).is_file():
+            copy(own, folder / described)
+        else:
+            _json(folder / described, package_docs.implementation_description(result, made_from, source.name))
+        return
     environment = result.contents[result.paths[0].environment]
     write(folder / result.paths[0].environment.name, environment)
     if result.ledger is not None:
@@ -122,7 +138,7 @@ def _write_system(folder: Path, result: ResultFolder, source: Path, made_from: M
     for name, text in package_scripts.scripts(result, source, environment.decode(errors="replace")).items():
         _text(folder / name, text)
     _text(folder / "README.md", package_docs.system_readme(result, made_from))
-    _json(folder / f"{result.system}_{IMPLEMENTATION}.json", package_docs.implementation_description(result, made_from))
+    _json(folder / described, package_docs.implementation_description(result, made_from, source.name))
 
 
 def write_manifest(
@@ -174,6 +190,32 @@ def _json(to: Path, values: Mapping[str, Any]) -> None:
     _text(to, json.dumps(values, indent=2) + "\n")
 
 
+def ruled_file(code: Path, system: str, name: str) -> Path:
+    """Return the file of a trainer's `code` that MLPerf's rules require for `system`: its own, or else that of all."""
+    return own if (own := code / system / name).is_file() else code / name
+
+
+def missing_files(code: Path | None, sets: Sequence[ResultFolder]) -> list[str]:
+    """Return what the rules require for each system of another trainer and its folder `code` lacks; raise PackageError
+    if the folder's name cannot be an implementation's."""
+    if code is None:
+        return [
+            f"code: the folder of the trainer's code, with {', '.join(RULED_FILES)}, for all systems or in <system>/"
+        ]
+    safe_name(code.name, "the name of the code's folder")
+    files = [(result.system, name) for result in sets for name in RULED_FILES]
+    return [
+        f"code: {code / system / name}, or {code / name} for all systems"
+        for system, name in files
+        if not ruled_file(code, system, name).is_file()
+    ]
+
+
+def trainer_files(code: Path) -> dict[str, Path]:
+    """Return the files of a trainer's `code` by their path, sorted, chosen as `source_files` does."""
+    return _without_links(dict(_below(code, (".",), (), left_out=())))
+
+
 def source_files(source: Path, benchmark: str | None) -> dict[str, Path]:
     """Return the files of timedrun and of the top-level package of `benchmark`, unless that is None, by their path in
     the package, sorted.
@@ -188,6 +230,10 @@ def source_files(source: Path, benchmark: str | None) -> dict[str, Path]:
     files = dict(_below(source, (*FOLDERS, place), FILES))
     if benchmark and not any(name.startswith(f"{place}/") for name in files):
         files |= dict(_below(_import_root(source, benchmark), (place,), ()))
+    return _without_links(files)
+
+
+def _without_links(files: Mapping[str, Path]) -> dict[str, Path]:
     for name, file in files.items():
         folders = [file.parents[level] for level in range(name.count("/"))]
         if link := next((path for path in (file, *folders) if path.is_symlink()), None):
@@ -236,7 +282,9 @@ def method_files(result: ResultFolder, others: Mapping[str, Path]) -> dict[str, 
     return files
 
 
-def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+def _below(
+    root: Path, folders: tuple[str, ...], files: tuple[str, ...], left_out: tuple[str, ...] = FOR_THE_REPOSITORY
+) -> Iterator[tuple[str, Path]]:
     names = _listed(root, "--", *folders, *files)
     if any(name.endswith(".py") for name in names):
         others = _listed(root, "--others", "--exclude-standard", "--", *folders)
@@ -247,8 +295,7 @@ def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iter
         names += [name for name in files if (root / name).is_file()]
     for name in names:
         hidden = any(part.startswith(".") or part == "__pycache__" for part in name.split("/"))
-        left_out = hidden or name in FOR_THE_REPOSITORY or name.endswith((".pyc", ".draft"))
-        if not left_out and os.path.lexists(root / name):
+        if not (hidden or name in left_out or name.endswith((".pyc", ".draft"))) and os.path.lexists(root / name):
             yield name, root / name
 
 

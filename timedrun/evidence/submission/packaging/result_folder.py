@@ -33,6 +33,13 @@ STATUS_WORDS: Final = {
     "preview": "Preview",
 }
 """A log's submission_status as spelt in system descriptions since round 4.0 (system_desc_checker.py)."""
+LOGGED_KEYS: Final = (
+    ("submitter", keys.SUBMISSION_ORG),
+    ("system_name", keys.SUBMISSION_PLATFORM),
+    ("division", keys.SUBMISSION_DIVISION),
+    ("status", keys.SUBMISSION_STATUS),
+)
+"""Keys of a system description that the logs have, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +71,11 @@ class ResultFolder:
         return self.records[0].first(keys.COMMAND) is not None
 
     @property
+    def is_external(self) -> bool:
+        """True if another trainer made the runs, of which nothing but the logs is known."""
+        return not self.configs[0]
+
+    @property
     def package_name(self) -> str:
         return str(self.configs[0]["benchmark"])
 
@@ -92,7 +104,7 @@ class ResultFolder:
     def baseline(self) -> tuple[str, list[tuple[str, object, object]]] | None:
         """Name of the benchmark's baseline on this data, and the settings in which these runs differ from it, as
         (name, value of the baseline, value here); None if it has none, as a command has."""
-        if self.is_command:
+        if self.is_command or self.is_external:
             return None
         from timedrun.runner.config import dump  # imports torch, which a race of commands does without
 
@@ -115,8 +127,8 @@ class ResultFolder:
 
 
 def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
-    """Read the set in `folder`: logs and the files of each run. Raise PackageError if a file is missing or unsafe, or
-    files contradict each other."""
+    """Read the set in `folder`: logs and the files of each run, or the system description of another trainer's runs.
+    Raise PackageError if a file is missing or unsafe, or files contradict each other."""
     if folder.is_symlink():
         raise PackageError(f"{folder}: a symbolic link; pass the folder itself.")
     if not folder.is_dir():
@@ -127,7 +139,11 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
     records = [_read(file) for file in _logs(folder)]
     logged = {key: _agreed(folder, records, key) for key in SHARED}
     where = f"{folder}: the logs' value of"
-    system = safe_name(logged[keys.SUBMISSION_PLATFORM], f"{where} {keys.SUBMISSION_PLATFORM}")
+    paths = [ResultPaths(folder, int(record.path.stem.partition("_")[2])) for record in records]
+    external = logged[keys.CONFIG_DIGEST] is None and not any(run.side.exists() for run in paths)
+    platform = logged[keys.SUBMISSION_PLATFORM]
+    described = _description_of(folder, str(platform)) if external else None
+    system = safe_name(described.stem if described else platform, f"{where} {keys.SUBMISSION_PLATFORM}")
     benchmark = safe_name(logged[keys.SUBMISSION_BENCHMARK], f"{where} {keys.SUBMISSION_BENCHMARK}")
     submitter = safe_name(logged[keys.SUBMISSION_ORG], f"{where} {keys.SUBMISSION_ORG}")
     for record in records:
@@ -138,9 +154,9 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
     score, left_out = _score(records, submitter, system, benchmark, ruleset)
     records = [record for record in records if record.path.name not in left_out]
     paths = [ResultPaths(folder, int(record.path.stem.partition("_")[2])) for record in records]
-    contents = _read_side_files(paths)
-    configs = [json_object(run.config, contents) for run in paths]
-    for run, config in zip(paths, configs, strict=True):
+    contents = {} if external else _read_side_files(paths)
+    configs = [{} if external else json_object(run.config, contents) for run in paths]
+    for run, config in zip(paths, () if external else configs, strict=not external):
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", str(config.get("benchmark", "")), re.ASCII):
             raise PackageError(f"{run.config}: 'benchmark' is not the import name of a package.")
         if config["benchmark"] != configs[0]["benchmark"]:
@@ -149,7 +165,11 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
             )
     path = find_ledger(folder) if any(record.first(keys.LEDGER_ENTRY) for record in records) else None
     announced = ledger_findings([summarize(record) for record in records]) if path else []
-    descriptions = [agreed_description(run.system, logged, contents) for run in paths]
+    if described:
+        given = json_object(described, {described: content(described)}) if described.is_file() else {}
+        descriptions = [dict.fromkeys(KEYS, "") | {key: logged[of] for key, of in LOGGED_KEYS} | given]
+    else:
+        descriptions = [agreed_description(run.system, logged, contents) for run in paths]
     provenances = [json_object(run.provenance, contents) if run.provenance in contents else {} for run in paths]
     opened = ResultFolder(
         folder=folder,
@@ -169,7 +189,7 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
         left_out=left_out,
         ledger=content(path) if path else None,
         announced=[finding.message for finding in announced],
-        notes=differences(paths, descriptions, contents),
+        notes=[] if external else differences(paths, descriptions, contents),
     )
     for key, text in (("data", "digests of their data"), ("image_digest", "container images")):
         if len(opened.recorded(key)) > 1:
@@ -305,16 +325,21 @@ def agreed_description(path: Path, logged: dict[str, Any], contents: dict[Path, 
         nested = key == "other_software_stack" and isinstance(value, dict)
         if not all(isinstance(text, str) for text in (value.values() if nested else [value])):
             raise PackageError(f"{path}: {key} is {value!r}, not text.")
-    for key, log_key in (
-        ("submitter", keys.SUBMISSION_ORG),
-        ("system_name", keys.SUBMISSION_PLATFORM),
-        ("division", keys.SUBMISSION_DIVISION),
-        ("status", keys.SUBMISSION_STATUS),
-    ):
+    for key, log_key in LOGGED_KEYS:
         accepted = (logged[log_key], STATUS_WORDS.get(str(logged[log_key]))) if key == "status" else (logged[log_key],)
         if description[key] not in accepted:
             raise PackageError(f"{path}: {key} is {description[key]!r}, but logs say {log_key} {logged[log_key]!r}.")
     return {key: description[key] for key in KEYS}
+
+
+def _description_of(folder: Path, platform: str) -> Path:
+    """Return the path, which may not exist, of the description of the system of another trainer's logs; its name is the
+    system's id: systems/<system>.json of logs in results/<system>/<benchmark>, or a file beside the logs."""
+    system, results = folder.absolute().parent, folder.absolute().parent.parent
+    if results.name == "results":
+        return results.parent / "systems" / f"{system.name}.json"
+    files = [path for path in folder.glob("*.json") if path.is_file()]
+    return files[0] if len(files) == 1 else folder / f"{re.sub(r'[^A-Za-z0-9._+=-]+', '_', platform)}.json"
 
 
 def differences(paths: list[ResultPaths], descriptions: list[dict[str, Any]], contents: dict[Path, bytes]) -> list[str]:
