@@ -12,7 +12,7 @@ from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths, write_json
 from timedrun.commands.chosen_config import resources_of, settings_of
 from timedrun.evidence.analysis.measured_recipe import MEASURED, measured_recipe
-from timedrun.evidence.analysis.selection import report, selector
+from timedrun.evidence.analysis.selection import selector
 from timedrun.evidence.preflight import checks
 from timedrun.evidence.preflight.machine_checks import require_file
 from timedrun.runner.config import RunConfig, digest, dump
@@ -68,7 +68,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     settings, seconds = dump(chosen), time.monotonic() - started
     write_json(out, settings)
     command = shlex.join(["timedrun", "run", benchmark.name, f"{out}{changes_naming(settings)}"])
-    text = [*report(config, done), f"{out}: run it with `{command}`", f"chosen in {duration(seconds)}"]
+    text = [done.report(config.name), f"{out}: run it with `{command}`", f"chosen in {duration(seconds)}"]
     told = {"config": str(out), "config_digest": digest(chosen), "seconds": seconds, **done.as_values()}
     told = {"benchmark": benchmark.name, "given": given.name, **told}
     stdio.report("\n".join(text), told, as_json=arguments.json)

@@ -60,6 +60,21 @@ class Selection(Generic[Settings]):
     def sentences(self) -> list[str]:
         return [f"{change}: {verdict(evidence)}" for change, evidence in self.evidence.items()]
 
+    def report(self, name: str) -> str:
+        """Return the evidence for each change, and the speed-up of all on the step called `name`, as lines."""
+        rows = [
+            [evidence.change, "kept" if evidence.kept else "dropped", verdict(evidence)]
+            for evidence in self.evidence.values()
+        ]
+        table = Table(["change", "", "step, with it over without it [95 %]"], rows)
+        lines = [*map(printable, table.lines(stdio.terminal_columns(sys.stdout))), ""]
+        if self.speed_up is None:
+            measured = "that was measured " if self.unmeasured else ""
+            return "\n".join([*lines, f"no change {measured}pays: {name} stays as it is"])
+        given, chosen = (self.times[side].seconds * 1e3 for side in (GIVEN, CHOSEN))
+        lines.append(f"{name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {self.speed_up.text()}")
+        return "\n".join([*lines, f"losses of the first steps differ by at most {self.loss:.1e}"])
+
     def as_values(self) -> dict[str, Any]:
         return {
             "kept": self.kept,
@@ -259,22 +274,6 @@ def selector(
         expired=lambda: time.monotonic() >= until,
         shown=lambda text: stdio.stage(f"timedrun auto: {text}", terminal_only=False),
     )
-
-
-def report(config: RunConfig, selection: Selection[RunConfig]) -> list[str]:
-    """Return the evidence for each change, and the speed-up of all, as lines."""
-    rows = [
-        [evidence.change, "kept" if evidence.kept else "dropped", verdict(evidence)]
-        for evidence in selection.evidence.values()
-    ]
-    table = Table(["change", "", "step, with it over without it [95 %]"], rows)
-    lines = [*map(printable, table.lines(stdio.terminal_columns(sys.stdout))), ""]
-    if selection.speed_up is None:
-        measured = "that was measured " if selection.unmeasured else ""
-        return [*lines, f"no change {measured}pays: {config.name} stays as it is"]
-    given, chosen = (selection.times[name].seconds * 1e3 for name in (GIVEN, CHOSEN))
-    lines.append(f"{config.name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {selection.speed_up.text()}")
-    return [*lines, f"losses of the first steps differ by at most {selection.loss:.1e}"]
 
 
 def _gain_problem(gain: Interval) -> str:

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from tests.timedrun.evidence.analysis.ticking import Clock
-from timedrun.evidence.analysis.own_step import TrainStep, choose
+from timedrun.evidence.analysis import own_step
+from timedrun.evidence.analysis.own_step import TrainStep, choose, suggested
 from timedrun.evidence.analysis.selection import Selection, Selector
 from timedrun.evidence.analysis.step_times import StepTimes
 
@@ -149,3 +150,41 @@ def test_the_fastest_of_a_users_builds_is_chosen_and_losses_are_compared():
     assert selection.evidence["smoothing"].reason.startswith("it changes the loss")
     assert selection.evidence["broken"].reason == "it fails: RuntimeError: planted"
     assert selection.evidence["one worker"].reason == "three workers is faster"
+
+
+def test_methods_of_several_changes_are_joined_and_the_search_ends_in_time():
+    clock = Clock()
+
+    def build(methods: tuple[str, ...] = (), precision: str = "fp32") -> TrainStep:
+        def train_step() -> float:
+            clock.now += 1 / (1 + len(methods)) / (1 + (precision == "bf16"))
+            return 2.0 + 0.01 * (precision == "bf16")
+
+        return train_step
+
+    changes = {"a": {"methods": ("a",)}, "b": {"methods": ("b",)}, "bf16": {"precision": "bf16"}}
+    selection = choose(build, changes, monotonic=clock, minutes=60)
+    assert selection.settings == {"methods": ("a", "b"), "precision": "bf16"}  # 0.5 % is the rounding of 16 bits
+    assert selection.report("mine").splitlines()[-2].startswith("mine: 1000.00 ms per step; chosen: 166.67 ms: 6.000x")
+    late = choose(build, changes, monotonic=clock, minutes=0.5)
+    assert late.kept == ["a"] and late.unmeasured == ["b", "bf16"]
+
+
+def test_what_is_tried_follows_from_the_arguments_and_the_hardware(monkeypatch):
+    def build(precision: str = "fp32", tf32: bool = False, workers: int = 0, batch: int = 64) -> TrainStep:
+        raise NotImplementedError
+
+    def tried(capability: tuple[int, int] | None, emulates: bool = False) -> dict[str, dict[str, object]]:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+        monkeypatch.setattr(own_step, "emulated", lambda *_: emulates)
+        return suggested(build)
+
+    monkeypatch.setattr(own_step, "usable_cores", lambda: 2)
+    workers = {f"workers {number}": {"workers": number} for number in (1, 2)}
+    assert tried(None) == {"precision bf16": {"precision": "bf16"}} | workers
+    assert tried(None, emulates=True) == workers
+    assert tried((7, 0)) == {"precision fp16": {"precision": "fp16"}} | workers
+    assert list(tried((9, 0))) == ["precision bf16", "tf32 True", *workers]
+    with pytest.raises(ValueError, match="build declares none of methods, channels_last"):
+        choose(lambda batch: lambda: 0.0)
