@@ -21,7 +21,7 @@ from mlevents import keys
 from mlevents.checks.convergence import Convergence, convergence, scaling_factor, scaling_fault
 from mlevents.checks.log_check import usual_ruleset
 from mlevents.record import read, result_files
-from mlevents.rounds import BenchmarkRules, rulesets_of
+from mlevents.rounds import KNOWN_ROUNDS, NO_RULES, BenchmarkRules, rulesets_of
 from mlevents.rounds import ruleset as rules_named
 from mlevents.rounds.own_rules import usual_ruleset_of
 from mlevents.run_status import failure, rules_of, target
@@ -294,6 +294,8 @@ def _runs(summaries: Sequence[RunSummary], benchmark: str, ruleset: str | None, 
         selected = select_runs(summaries, minutes, rules, demonstration=demonstration, windows=windows)
     else:
         unknown = "there are no rules for" if ruleset is None else f"ruleset {ruleset} does not have"
+        if ruleset == NO_RULES.name:
+            unknown = f"there are only rules of {KNOWN_ROUNDS}, not for the round of these logs of"
         selected = RunSelection(chosen=tuple(range(len(summaries))), reason=f"{unknown} benchmark '{benchmark}'")
     return _Runs(summaries, benchmark, rules, ruleset, demonstration, failures, minutes, selected)
 

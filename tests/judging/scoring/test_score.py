@@ -445,7 +445,7 @@ def two(tmp_path, write_run) -> tuple[Path, Path]:
     """Two sets, of 10, 11 ... 19 minutes and of half that time."""
     for number in range(10):
         write_run(tmp_path / "slow", number, minutes=10 + number, qualities=(5.5, 4.1, 3.29), **LLAMA)
-        write_run(tmp_path / "fast", number, minutes=5 + number / 2, qualities=(4.5, 3.3), start=1.6e9, **LLAMA)
+        write_run(tmp_path / "fast", number, minutes=5 + number / 2, qualities=(4.5, 3.3), start=1.7e9, **LLAMA)
     return tmp_path / "slow", tmp_path / "fast"
 
 
