@@ -64,8 +64,9 @@ ENDED: Final = {
     "system": "`timedrun doctor --system [--answers FILE]`",
     "completion": "`timedrun doctor --completion bash`",
     "list": "`timedrun show [BENCHMARK]`, or `timedrun show methods`",
+    "compare --profile": "a time belongs to its machine: run the sweep there",
 }
-"""Verbs that ended, and what is in their place."""
+"""Verbs and options that ended, and what is in their place."""
 
 
 class _Version(Action):
@@ -114,11 +115,13 @@ def parser(*, describe_verbs: bool = False) -> ArgumentParser:
 
 
 def near_options(verb: str, words: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each of `words` that resembles an option of `verb` and is none."""
+    """Yield a sentence for each of `words` that resembles an option of `verb`, or was one, and is none."""
     known = ArgumentParser()
     getattr(options, f"add_{verb}")(known)
     for word in (word.partition("=")[0] for word in words if word.startswith("--")):
-        if near := nearest(word, known._option_string_actions, cutoff=0.7):
+        if ended := ENDED.get(f"{verb} {word}"):
+            yield f"`{verb} {word}` ended: {ended}."
+        elif near := nearest(word, known._option_string_actions, cutoff=0.7):
             yield f"{verb} has no option {word}.{near}"
 
 

@@ -75,14 +75,13 @@ class Answer:
     joules: float | None = None
     """Energy until the quality, or of the budget; geometric mean over the seeds. None: not measured."""
     energy: str = ""  # measured part of the system
-    extrapolated: bool = False  # True if the times are of a profile of other hardware
 
     @classmethod
     def of(cls, curve: Curve, minutes: Interval | None, **found: Any) -> Answer:
         """Return the answer for `curve`, with the cost of `minutes` on its system."""
         usd = None if curve.hourly is None or minutes is None else curve.hourly * minutes.value / 60
-        energy, extrapolated = curve.energy if curve.joules else "", bool(curve.extrapolated)
-        return cls(label=curve.label, minutes=minutes, usd=usd, energy=energy, extrapolated=extrapolated, **found)
+        energy = curve.energy if curve.joules else ""
+        return cls(label=curve.label, minutes=minutes, usd=usd, energy=energy, **found)
 
 
 def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:

@@ -14,7 +14,6 @@ from mlevents.terminal_escape import shortened
 
 BETTER: Final = COLOURS[2]
 WORSE: Final = COLOURS[1]
-FACE: Final = "white"  # fill of the marker of an extrapolated point
 MARKERS: Final = "osD^v<>"  # a marker for each length of the schedules
 
 
@@ -31,9 +30,7 @@ def plot_tradeoff(comparisons: Sequence[Comparison], out: Path, runs: Sequence[R
         _draw_curves(curves, comparisons, metric)
         for axes in gains:
             _draw_gains(axes, comparisons)
-        where = {curve.extrapolated for curve in comparisons} - {""}
-        notes = [f"Open markers: times extrapolated to {' and '.join(sorted(where))}." if where else "", NOTICE]
-        figure.supxlabel("\n".join(filter(None, notes)), fontsize=7, color=GREY, wrap=True)
+        figure.supxlabel(NOTICE, fontsize=7, color=GREY, wrap=True)
 
 
 def _draw_curves(axes: Any, curves: Sequence[Comparison], metric: str) -> None:
@@ -54,9 +51,7 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison], metric: str) -> None:
             yerr=[_margin(gain) for gain in points],
             color=colour,
             linewidth=1.8 if shown else 0.8,
-            linestyle="--" if curve.extrapolated else "-",
             marker="o",
-            markerfacecolor=FACE if curve.extrapolated else colour,
             markersize=4.5 if shown else 3,
             capsize=2,
             zorder=3 if shown else 2,
@@ -67,8 +62,7 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison], metric: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(6) if high / low < 5 else LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    where = ", extrapolated" if any(curve.extrapolated for curve in curves) else ""
-    axes.set_xlabel(f"{unit} to the end of the schedule{where}", fontsize=9)
+    axes.set_xlabel(f"{unit} to the end of the schedule", fontsize=9)
     prices = {curve.hourly for curve in curves}
     if len(prices) == 1 and (hourly := prices.pop()):
         each = hourly / 60 / scale
@@ -126,5 +120,4 @@ def _draw_gain(axes: Any, row: float, gain: Gain, marker: str) -> None:
     if difference is not None:
         if difference.bounds:
             axes.plot(difference.bounds, [row, row], color=colour, linewidth=1.4)
-        face = FACE if gain.extrapolated else colour
-        axes.plot(difference.value, row, marker, color=colour, markerfacecolor=face, markersize=4.5)
+        axes.plot(difference.value, row, marker, color=colour, markersize=4.5)

@@ -79,7 +79,9 @@ def test_a_log_of_a_round_or_benchmark_without_rules_is_judged_by_no_other_round
     for record in records:
         record["time_ms"] -= 4 * 365 * 86_400_000  # a run of October 2021
     place.write_text("\n".join(lines_of(records)))
-    assert "no rules for a round as old as the run, by its date, here, but for v2.0 to v6.1" in str(check(place).findings)
+    assert "no rules for a round as old as the run, by its date, here, but for v2.0 to v6.1" in str(
+        check(place).findings
+    )
 
 
 def test_the_division_comes_before_init_stop_since_it_sets_the_limit_of_initialization():
