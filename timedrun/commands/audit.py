@@ -17,8 +17,8 @@ def audit(arguments: argparse.Namespace) -> ExitCode:
     require_ruleset(arguments.ruleset)
     if len(arguments.paths) > 1 or not (root := Path(arguments.paths[0])).is_dir():
         raise UsageError("--audit takes the folder of one round, with SUBMITTER/results in it.")
-    if arguments.by or arguments.quiet or not arguments.official:
-        raise UsageError("--audit reports on a whole round; leave out --by, --quiet and --no-official.")
+    if arguments.quiet or not arguments.official:
+        raise UsageError("--audit reports on a whole round; leave out --quiet and --no-official.")
     audit = audits.audit(root, read_published(arguments.audit), arguments.ruleset)
     if arguments.json:
         print(as_json(audit), end="")

@@ -279,12 +279,11 @@ def add_check(parser: ArgumentParser) -> None:
     add("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs, package or round")
     add("--ruleset", type=ruleset, help=RULESET_HELP)
     add("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
-    add("--by", choices=("rule", "submitter"), help="group findings by rule or submitter")
     add("--quiet", action="store_true", help="print the totals only")
     scored = (
         "check, score and compare all results of a round (SUBMITTER/{results,systems}), also with published scores:"
     )
-    scored += " summary.csv or summary.json of MLCommons' result_summarizer"
+    scored += " summary.csv of MLCommons' result_summarizer"
     add("--audit", type=Path, nargs="*", metavar="PUBLISHED", help=scored)
 
 
@@ -425,10 +424,8 @@ def add_reproduce(parser: ArgumentParser) -> None:
 
 def add_report(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    parser.description = (
-        "Write a race, a sweep, a tuning, result sets or a round as one HTML file; or a figure or values."
-    )
-    add("paths", nargs="+", type=resolved, metavar="PATH", help="folder of a race, result sets or a round; or logs")
+    parser.description = "Write a race, a sweep, a tuning or result sets as one HTML file; or a figure or values."
+    add("paths", nargs="+", type=resolved, metavar="PATH", help="folder of a race or result sets; or logs")
     add("--out", metavar="FILE", help="an .html file (default: <PATH>/report.html)")
     add("--markdown", action="store_true", help="print a summary for a pull request, or write it to --out FILE.md")
     add("--paper", action="store_true", help="print a paragraph and a table in LaTeX, or write them to --out FILE.tex")

@@ -1,12 +1,11 @@
-"""Read published scores from the CSV and JSON files of MLCommons' result summarizer."""
+"""Read published scores from the tables of MLCommons' result summarizer."""
 
 import csv
-import json
 import re
 from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from judging.ground.errors import UsageError
 from judging.ground.file_kind import read_text
@@ -15,13 +14,13 @@ from mlevents.event import json_fault, short
 from mlevents.rounds import BENCHMARK_DATASET
 
 LONGEST: Final = 10**9  # minutes
-EXPECTED: Final = "pass a summary.csv or summary.json of mlperf_logging.result_summarizer"
+EXPECTED: Final = "pass a summary.csv of mlperf_logging.result_summarizer"
 TIME: Final = ":time_to_train"  # ends the name of a benchmark's column since v5.0
 
 
 def read_published(files: Iterable[Path]) -> dict[SetName, Decimal]:
     """Read minutes by submitter, system and benchmark from files as `mlperf_logging.result_summarizer` writes them,
-    such as summary.csv in MLCommons' repositories of results, its detailed ones included, and summary.json.
+    such as summary.csv in MLCommons' repositories of results, its detailed ones included.
 
     The folders of submitter and system are those of the column details_url if it has them, else the columns submitter
     and system. Raises UsageError if a file cannot be read, or is not such a table."""
@@ -29,10 +28,9 @@ def read_published(files: Iterable[Path]) -> dict[SetName, Decimal]:
     for file in files:
         known: set[str] = set()
         try:
-            text = read_text(file)
-            rows = list(_json_rows(text) if text.lstrip()[:1] in ("[", "{") else _csv_rows(text))
-        except (OSError, ValueError, RecursionError, csv.Error) as error:
-            raise UsageError(f"{file}: cannot be read as CSV or JSON ({json_fault(error)}); {EXPECTED}.") from None
+            rows = list(_csv_rows(read_text(file)))
+        except (OSError, ValueError, csv.Error) as error:
+            raise UsageError(f"{file}: cannot be read as CSV ({json_fault(error)}); {EXPECTED}.") from None
         for place, row in rows:
             link = re.search(r"/([^/]+)/systems/([^/]+)\.json$", row.get("details_url", ""))
             submitter, system = link.groups() if link else (row.get("submitter", ""), row.get("system", ""))
@@ -59,13 +57,3 @@ def _csv_rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
             header = [name.removesuffix(TIME) for name in cells]
         else:
             yield f"line {number}", dict(zip(header, cells, strict=False))
-
-
-def _json_rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the place and the cells of each row, numbers with the digits that they have in the file."""
-    rows: Any = json.loads(text, parse_float=str, parse_int=str)
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError("not a list of objects")
-    for number, row in enumerate(rows, start=1):
-        cells = {name.removesuffix(TIME): "" if value is None else str(value) for name, value in row.items()}
-        yield f"row {number}", cells if {"submitter", "system"} <= cells.keys() else {}
