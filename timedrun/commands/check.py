@@ -32,7 +32,7 @@ def _renamed(result: CheckResult, archives: Mapping[Path, Path]) -> CheckResult:
 
 def check(arguments: argparse.Namespace) -> ExitCode:
     """Print verdicts and findings; exit code 1 if anything failed or a requested checker could not run."""
-    if arguments.audit is not None:
+    if arguments.audit:
         return audit(arguments)
     paths = [Path(path) for path in arguments.paths]
     with unpacked(paths, below=False) as content:

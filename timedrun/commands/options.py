@@ -280,11 +280,8 @@ def add_check(parser: ArgumentParser) -> None:
     add("--ruleset", type=ruleset, help=RULESET_HELP)
     add("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
     add("--quiet", action="store_true", help="print the totals only")
-    scored = (
-        "check, score and compare all results of a round (SUBMITTER/{results,systems}), also with published scores:"
-    )
-    scored += " summary.csv of MLCommons' result_summarizer"
-    add("--audit", type=Path, nargs="*", metavar="PUBLISHED", help=scored)
+    whole = "check, score and compare all results of a round (SUBMITTER/{results,systems})"
+    add("--audit", action="store_true", help=whole)
 
 
 def add_score(parser: ArgumentParser) -> None:

@@ -56,7 +56,7 @@ CHOICES: Final = {
 ENDED: Final = {
     "bench": "`timedrun profile --interleaved` times steps, `python -m benchmarks.image_loaders` loaders",
     "sweep": "`timedrun race ... --ratios 0.5 1` runs several lengths, `--budgets` those of commands",
-    "audit": "`timedrun check ROUND --audit [PUBLISHED ...]`",
+    "audit": "`timedrun check ROUND --audit`",
     "forecast": "`timedrun score --forecast PATH`",
     "tradeoff": "`timedrun compare PATH ...` compares the curves of sweeps",
     "plot": "`timedrun report PATH ... --figure FILE`",

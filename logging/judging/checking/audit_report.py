@@ -6,13 +6,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from judging.checking.audit import TOPICS, Audit, AuditedSet, Topic
+from judging.checking.audit import TOPICS, Audit, Topic
 from judging.checking.check_report import CheckResult, finding_groups, group_lines, wrapped
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
+from judging.scoring.score import Score
 from mlevents.terminal_escape import printable, shortened
 
-NOT_COMPARED: Final = "not compared"
 LISTED: Final = 5  # largest number of findings of one group that the text lists for a topic; JSON has all
 
 
@@ -29,43 +29,35 @@ def totals(audit: Audit) -> dict[str, str]:
     failed = [log for log in logs if log.strict == "fail"]
     dropped = sum(log.dropped for log in failed)
     sets = [result for result in audit.results if result.kind == "set" and result.strict == "fail"]
-    compared = [audited.agrees for audited in audit.sets if audited.agrees is not None]
-    facts = {
+    return {
         "submitters": f"{audit.submitters}",
         "systems": f"{audit.systems}",
-        "sets": f"{len(audit.sets)}, {len(sets)} with errors of the set",
+        "sets": f"{len(audit.scores)}, {len(sets)} with errors of the set",
         "logs": f"{audit.logs:,}, {len(failed)} with errors ({dropped} of them dropped in their sets)",
-        "scores": f"{sum(audited.score.score_minutes is not None for audited in audit.sets)} of {len(audit.sets)} sets",
+        "scores": f"{sum(score.score_minutes is not None for score in audit.scores)} of {len(audit.scores)} sets",
     }
-    if compared or audit.missing:
-        more = f"; {len(audit.missing)} are of sets that are not here" if audit.missing else ""
-        facts["published"] = f"{sum(compared)} of {len(compared)} scores are the published ones{more}"
-    return facts
 
 
 def as_text(audit: Audit, width: int | None = None) -> str:
     """Format an audit as lines of at most 100 columns, the summary first; its table folded to `width`."""
     lines = [f"Audit of {printable(audit.name)}", ""]
     lines += [f"  {name:<12} {text}" for name, text in totals(audit).items()] + [""]
-    counted = {title: NOT_COMPARED if count is None else count for title, count in audit.counts().items()}
-    lines += ["findings", *(f"  {said:>5}  {title}" for title, said in counted.items()), ""]
+    lines += ["findings", *(f"  {count:>5}  {title}" for title, count in audit.counts().items()), ""]
     for topic in TOPICS:
         if results := about(audit, topic):
             lines += [f"{topic.title}{f' ({topic.source})' if topic.source else ''}", *_listed(results), ""]
     if listed := list(group_lines(about(audit, None), Path())):
         lines += ["Other errors and warnings", *listed, ""]
-    widths = {"submitter": 14, "system": 34, "benchmark": 16, "runs": 8, "minutes": 9, "published": 9}
-    rows = [[*map(shortened, score_row(audited), widths.values())] for audited in audit.sets]
+    widths = {"submitter": 14, "system": 34, "benchmark": 16, "runs": 8, "minutes": 9}
+    rows = [[*map(shortened, score_row(score), widths.values())] for score in audit.scores]
     return "\n".join([*lines, *Table([*widths], rows).lines(width), "", NOTICE, ""])
 
 
-def score_row(audited: AuditedSet) -> list[str]:
-    """Return submitter, system, benchmark, runs, score and published score of a set as texts."""
-    score = audited.score
+def score_row(score: Score) -> list[str]:
+    """Return submitter, system, benchmark, runs and score of a set as texts."""
     finished = sum(time is not None for time in score.runs)
     minutes = "" if score.score_minutes is None else f"{score.score_minutes:.3f}"
-    published = "" if audited.published is None else f"{audited.published:.3f}"
-    return [score.submitter, score.system, score.benchmark, f"{finished} of {len(score.runs)}", minutes, published]
+    return [score.submitter, score.system, score.benchmark, f"{finished} of {len(score.runs)}", minutes]
 
 
 def as_json(audit: Audit) -> str:
@@ -84,11 +76,7 @@ def as_json(audit: Audit) -> str:
         "systems": audit.systems,
         "logs": audit.logs,
         "topics": {topic.title: audit.counts()[topic.title] for topic in TOPICS},
-        "sets": [
-            asdict(of.score) | {"published_minutes": of.published and float(of.published), "agrees": of.agrees}
-            for of in audit.sets
-        ],
-        "published_without_set": [list(name) for name in audit.missing],
+        "sets": [asdict(score) for score in audit.scores],
         "findings": findings,
     }
     return json.dumps(document, indent=2) + "\n"

@@ -89,17 +89,11 @@ class RunMeans:
     quality: float | None  # geometric mean of the final quality, which the open division must report
     evaluation_share: float | None
     first_epoch_share: float | None  # excess of the first epoch over the median later one: cold caches, compilation
-    first_throughput: float | None  # of training in the first epoch or block, samples per second
-    later_throughput: float | None  # the same of the median later one
-    caches_dropped: bool | None  # True if all logs say so
-    page_cache_resident: float | None  # share of the data in the page cache before the clock: the maximum over the runs
     init_minutes: float | None
     gap_minutes: float | None  # from the end of initialization to run_start: no rule limits it
 
 
-AVERAGED: Final = (
-    *("evaluation_share", "first_epoch_share", "first_throughput", "later_throughput", "init_minutes", "gap_minutes"),
-)
+AVERAGED: Final = ("evaluation_share", "first_epoch_share", "init_minutes", "gap_minutes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,16 +338,12 @@ def _times(runs: _Runs, factor: float | None, converged: Convergence | None, not
 def _means(runs: _Runs, notes: list[str]) -> RunMeans:
     """Return means over the successful runs; `notes` get the remark on a missing quality."""
     succeeded = runs.succeeded
-    dropped = [run.caches_dropped for run in succeeded if run.caches_dropped is not None]
-    resident = [run.page_cache_resident for run in succeeded if run.page_cache_resident is not None]
     return RunMeans(
         progress=[
             None if failed or not run.quality else run.quality[-1].progress
             for run, failed in zip(runs.summaries, runs.failures, strict=True)
         ],
         quality=_geometric_mean([run.final_quality for run in succeeded], notes),
-        caches_dropped=all(dropped) if dropped else None,
-        page_cache_resident=max(resident, default=None),
         **{name: _mean(getattr(run, name) for run in succeeded) for name in AVERAGED},
     )
 

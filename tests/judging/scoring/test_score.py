@@ -15,7 +15,7 @@ from judging.ground import stdio
 from judging.pages import plot
 from judging.pages.score_table import as_json, distinct, label, table
 from judging.scoring.score import score
-from mlevents import keys, run_status
+from mlevents import run_status
 from mlevents.record import read, result_files
 from mlevents.rounds import ruleset
 from mlevents.run_status import failure
@@ -71,18 +71,6 @@ def test_disturbed_runs_are_named_and_the_score_is_given_without_them(tmp_path, 
     assert "  quiet    2.000 min (unverified) of the 3 undisturbed runs alone\n" in shown
     assert few.score_minutes is not None and few.undisturbed_minutes is None
     assert "no score of the 2 undisturbed runs alone" in table([few], detailed=True)
-
-
-def test_cache_states_are_the_least_favourable_of_the_runs(tmp_path, write_run):
-    for number, share in enumerate([0.0, 0.5, None]):
-        write_run(tmp_path, number, dataset="toy", quality_target=0.7, **{keys.PAGE_CACHE_RESIDENT: share})
-    log = tmp_path / "result_1.txt"
-    log.write_text(log.read_text().replace('"key": "cache_clear", "value": true', '"key": "cache_clear", "value": 0'))
-    (one,) = score([tmp_path])
-    assert (one.caches_dropped, one.page_cache_resident) == (False, 0.5)
-    assert "caches   not dropped, 50.0% of the data in the page cache before the clock" in table([one], detailed=True)
-    (told,) = json.loads(as_json([one]))
-    assert (told["caches_dropped"], told["page_cache_resident"], told["first_throughput"]) == (False, 0.5, None)
 
 
 @pytest.mark.parametrize(
