@@ -510,7 +510,7 @@ class Report:
         for result in self.checked:
             errors = [finding for finding in result.findings if finding.level == "error" and finding.rule not in told]
             failed += [replace(result, findings=errors)] if errors else []
-        lines += (f"    {line}" for line in group_lines(failed, shown, "rule"))
+        lines += (f"    {line}" for line in group_lines(failed, shown))
         if self.control:
             lines.append(printable(f"control     {control_words(self.control, self.race.runs)}"))
         if self.race.keep_if:
