@@ -151,7 +151,7 @@ def details(score: Score) -> list[str]:
     outside = [("initialization", score.init_minutes), ("gap before run_start", score.gap_minutes)]
     if texts := [f"{what} {minutes:.3f} min" for what, minutes in outside if minutes is not None]:
         line("untimed", ", ".join(texts))
-    energies = zip(KINDS.values(), (score.energy_joules, score.gpu_joules, score.cpu_joules), strict=True)
+    energies = zip(KINDS.values(), (score.gpu_joules, score.cpu_joules), strict=True)
     if texts := [f"{joules:,.0f} J of the {what}" for what, joules in energies if joules is not None]:
         line("energy", f"{', '.join(texts)} ({UNVERIFIED})")
     if score.unmeasured:
