@@ -356,7 +356,7 @@ def add_compare(parser: ArgumentParser) -> None:
     asked = parser.add_mutually_exclusive_group()
     when = "answer when each curve has this quality, and for how much"
     asked.add_argument("--quality", type=float, metavar="Q", help=when)
-    bought = "answer which quality each curve has after this time, or for this money or energy: 90s, 20min, 20usd, 3kWh"
+    bought = "answer which quality each curve has after this time, or for this money: 90s, 20min, 20usd"
     asked.add_argument("--budget", metavar="BUDGET", help=bought)
     add("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
 

@@ -13,7 +13,6 @@ from judging.pages.table import Table
 from judging.pages.tradeoff_table import LONGEST_LABEL, grouped, time
 from judging.scoring.cost import dollars
 from judging.scoring.interval import Interval, as_values, bracketed
-from judging.scoring.power import energy_text
 from mlevents.event import listed
 from mlevents.terminal_escape import printable, shortened
 
@@ -52,15 +51,14 @@ def _time(minutes: float) -> str:
 def table(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None) -> Table:
     """Return the table, a row for each curve."""
     priced, baseline = any(answer.usd is not None for answer in answers), shortened(answers[0].label, LONGEST_LABEL)
-    of_budget, what = isinstance(asked, Budget), _energy(answers)
-    header = ["config", f"quality {_after(asked)}" if isinstance(asked, Budget) else f"time to {asked:g}"]
-    header += ["cost"] * priced + [f"energy of {what}"] * bool(what)
+    of_budget = isinstance(asked, Budget)
+    header = ["config", f"quality after {asked}" if isinstance(asked, Budget) else f"time to {asked:g}"]
+    header += ["cost"] * priced
     rows = [
         [
             shortened(answer.label, LONGEST_LABEL),
             (text(answer, asked) or "-") + " *" * (answer is winner),
             *["-" if answer.usd is None else dollars(answer.usd)] * priced,
-            *["-" if answer.joules is None else energy_text(answer.joules)] * bool(what),
             answer.sooner.text() if answer.sooner else answer.better.difference if answer.better else "-",
         ]
         for answer in answers
@@ -68,24 +66,13 @@ def table(answers: Sequence[Answer], asked: float | Budget, winner: Answer | Non
     return Table([*header, f"{'better' if of_budget else 'sooner'} than {baseline}"], rows)
 
 
-def _energy(answers: Sequence[Answer]) -> str:
-    """Return what the joules of the answers are of, "" without any."""
-    return next((answer.energy for answer in answers if answer.joules is not None), "")
-
-
-def _after(budget: Budget) -> str:
-    return f"{'for' if budget.is_energy else 'after'} {budget}"
-
-
 def sentence(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None) -> str:
     """Return the answer in words: the best config and its gain over the baseline, the first one."""
-    where, what = _after(asked) if isinstance(asked, Budget) else f"to {asked:.4g}", _energy(answers)
+    where = f"after {asked}" if isinstance(asked, Budget) else f"to {asked:.4g}"
     if winner is None:
         return f"{where}: nothing was measured there, and nothing is extrapolated"
     parts = [
-        f"{answer.label} {text(answer, asked) or answer.why}"
-        + (f", {dollars(answer.usd)}" if answer.usd else "")
-        + (f", {energy_text(answer.joules)} of {what}" if answer.joules else "")
+        f"{answer.label} {text(answer, asked) or answer.why}" + (f", {dollars(answer.usd)}" if answer.usd else "")
         for answer in (winner, *[answers[0]] * (winner is not answers[0]))
     ]
     if winner.sooner:

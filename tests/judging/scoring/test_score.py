@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from judging.ground import stdio
 from judging.pages import plot
@@ -231,21 +229,6 @@ def test_what_is_odd_about_a_set_is_remarked(written, change, words):
     (result,) = score([written(**change)])
     assert (result.score_minutes is not None) == ("seed" in change)
     assert any(words in note for note in result.notes)
-
-
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_damaged_logs_are_handled(tmp_path_factory, written, data):
-    folder = written(tmp_path_factory.mktemp("set"))
-    lines = (folder / "result_2.txt").read_bytes().splitlines(keepends=True)
-    index = data.draw(st.integers(0, len(lines) - 1))
-    at = data.draw(st.integers(0, len(lines[index]) - 1))
-    damaged = lines[index][:at] + data.draw(st.binary(max_size=6)) + lines[index][at + data.draw(st.integers(0, 9)) :]
-    (folder / "result_2.txt").write_bytes(b"".join([*lines[:index], damaged, *lines[index + 1 :]]))
-    results = score([folder])
-    assert sum(len(result.runs) for result in results) == 5
-    assert "unverified" in table(results, detailed=True)
-    json.loads(as_json(results))
 
 
 def test_empty_and_truncated_logs_have_no_time(tmp_path, write_run):
