@@ -113,7 +113,6 @@ ELAPSED_MS: Final = "elapsed_ms"  # metadata of run_stop: monotonic milliseconds
 # seconds since the last event before, lines of the log and steps that were rolled back, and whether a monotonic clock
 # covered all that time, so that the wall clock could be verified (clock_compared).
 RESUMED: Final = "resumed"
-PAGE_CACHE_RESIDENT: Final = "page_cache_resident"  # of older logs: share, 0..1, of the data in the page cache
 COLD_START: Final = "cold_start"  # excess time of the first epoch or block over the median later one
 SLOW_RANK: Final = "slow_rank"  # straggler; metadata: seconds per step of this rank and of the median rank
 # torch.compile compiled on the clock, for a shape that the warm-up had not covered; value: how often, over all ranks;

@@ -80,10 +80,6 @@ class RunSummary:
     # The last value of each part of a quality with parts (box and mask precision; FID and CLIP).
     final_parts: Mapping[str, float] = field(default_factory=dict)
     gap_minutes: float | None = None  # from the last init_stop to run_start: neither initialization nor timed
-    first_throughput: float | None = None  # samples/s of training, of the first tracked_stats that has it
-    later_throughput: float | None = None  # the median later one
-    caches_dropped: bool | None = None  # value of the last cache_clear
-    page_cache_resident: float | None = None  # 0..1 of the data, before the clock; a key of this project
     ledger_entry: str | None = None  # SHA-256 of the run's announcement; a key of this project
     # Progress of the evaluation that ended the run, by the name of its metadata.
     converged_at: Mapping[str, float] = field(default_factory=dict)
@@ -108,10 +104,7 @@ class RunSummary:
 def summarize(record: RunRecord) -> RunSummary:
     """Return the summary of `record`."""
     batch = record.value(keys.GLOBAL_BATCH_SIZE)
-    rates = [e.value.get(keys.THROUGHPUT) for e in record.all(keys.TRACKED_STATS) if isinstance(e.value, dict)]
-    pace = [float(rate) for rate in rates if is_number(rate) and rate > 0]
     stop, target = record.last(keys.INIT_STOP), record.value(keys.QUALITY_TARGET)
-    cleared, resident = record.value(keys.CACHE_CLEAR), record.value(keys.PAGE_CACHE_RESIDENT)
     seeds = (event.value for event in record.all(keys.SEED))
     train_samples = record.value(keys.TRAIN_SAMPLES)
     used, unmeasured = joules(record)
@@ -135,11 +128,6 @@ def summarize(record: RunRecord) -> RunSummary:
         train_samples=float(train_samples) if is_number(train_samples) and train_samples > 0 else None,
         startup_minutes=(training.time_ms - record.started.time_ms) / 60_000 if training and record.started else None,
         gap_minutes=(record.started.time_ms - stop.time_ms) / 60_000 if stop and record.started else None,
-        first_throughput=pace[0] if pace else None,
-        # The median of seconds per sample, as of a cold start; for an even number not the mean of the middle rates.
-        later_throughput=1 / median(1 / rate for rate in pace[1:]) if pace[1:] else None,
-        caches_dropped=cleared in (True, 1) if isinstance(cleared, bool | int) else None,
-        page_cache_resident=float(resident) if is_number(resident) and 0 <= resident <= 1 else None,
         hyperparameters={key: record.value(key) for key in record.by_key if HYPERPARAMETERS.search(key)},
         disturbances=disturbances(record),
         joules=used,

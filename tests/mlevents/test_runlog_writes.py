@@ -223,17 +223,6 @@ def test_a_disk_without_room_for_a_log_is_an_error_before_the_run_and_leaves_no_
     assert [entry.name for entry in small_disk.iterdir()] == ["filler"]
 
 
-def test_a_log_that_outgrows_its_room_reserves_more(small_disk):
-    path = small_disk / "result_0.txt"
-    log = RunLog(path)
-    while path.stat().st_size < ROOM + 1000:
-        log.event("text", "x" * 100_000)
-    assert path.stat().st_blocks * 512 >= ROOM + ROOM // 2
-    fill(small_disk)
-    log.close(reason="the disk is full")
-    assert read(path).status == keys.ABORTED
-
-
 def test_a_file_system_that_cannot_reserve_is_no_error(tmp_path, monkeypatch):
     def unsupported(*arguments):
         ctypes.set_errno(errno.EOPNOTSUPP)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from judging.checking import audit as audits
 from judging.checking.audit_report import as_json, as_text
-from judging.checking.published_scores import read_published
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import require_ruleset
@@ -17,9 +16,9 @@ def audit(arguments: argparse.Namespace) -> ExitCode:
     require_ruleset(arguments.ruleset)
     if len(arguments.paths) > 1 or not (root := Path(arguments.paths[0])).is_dir():
         raise UsageError("--audit takes the folder of one round, with SUBMITTER/results in it.")
-    if arguments.by or arguments.quiet or not arguments.official:
-        raise UsageError("--audit reports on a whole round; leave out --by, --quiet and --no-official.")
-    audit = audits.audit(root, read_published(arguments.audit), arguments.ruleset)
+    if arguments.quiet or not arguments.official:
+        raise UsageError("--audit reports on a whole round; leave out --quiet and --no-official.")
+    audit = audits.audit(root, arguments.ruleset)
     if arguments.json:
         print(as_json(audit), end="")
     else:

@@ -32,7 +32,7 @@ def _renamed(result: CheckResult, archives: Mapping[Path, Path]) -> CheckResult:
 
 def check(arguments: argparse.Namespace) -> ExitCode:
     """Print verdicts and findings; exit code 1 if anything failed or a requested checker could not run."""
-    if arguments.audit is not None:
+    if arguments.audit:
         return audit(arguments)
     paths = [Path(path) for path in arguments.paths]
     with unpacked(paths, below=False) as content:
@@ -48,8 +48,8 @@ def check(arguments: argparse.Namespace) -> ExitCode:
         stdio.show(stdio.verdict(sentence(results)))
         many = len(results) > LISTED or sum(result.kind == "set" for result in results) > 1
         root = Path(os.path.commonpath([os.path.abspath(path) for path in arguments.paths]))
-        if many or arguments.by or arguments.quiet:
-            if lines := summary_lines(results, root, arguments.by or "rule", quiet=arguments.quiet):
+        if many or arguments.quiet:
+            if lines := summary_lines(results, root, quiet=arguments.quiet):
                 stdio.show("\n".join(lines))
         else:
             of_set = next((Path(result.path).absolute() for result in results if result.kind == "set"), root)
@@ -58,7 +58,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
                 near = Path(result.path).absolute() if result.kind == "package" else of_set
                 stdio.show("\n".join(result_lines(result, near)))
             if shared or len(results) > 2:
-                stdio.show("\n".join([*shared, *summary_lines(results, root, "rule", quiet=True)]))
+                stdio.show("\n".join([*shared, *summary_lines(results, root, quiet=True)]))
         if results and not arguments.quiet and not any(result.failed for result in results) and not content.archives:
             packaged = any(result.kind == "package" for result in results)
             stdio.next_command("reproduce" if packaged and len(paths) == 1 else "score", *paths)

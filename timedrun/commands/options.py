@@ -279,13 +279,9 @@ def add_check(parser: ArgumentParser) -> None:
     add("paths", nargs="+", type=resolved, metavar="PATH", help="log, folder of logs, package or round")
     add("--ruleset", type=ruleset, help=RULESET_HELP)
     add("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
-    add("--by", choices=("rule", "submitter"), help="group findings by rule or submitter")
     add("--quiet", action="store_true", help="print the totals only")
-    scored = (
-        "check, score and compare all results of a round (SUBMITTER/{results,systems}), also with published scores:"
-    )
-    scored += " summary.csv or summary.json of MLCommons' result_summarizer"
-    add("--audit", type=Path, nargs="*", metavar="PUBLISHED", help=scored)
+    whole = "check, score and compare all results of a round (SUBMITTER/{results,systems})"
+    add("--audit", action="store_true", help=whole)
 
 
 def add_score(parser: ArgumentParser) -> None:
@@ -357,13 +353,10 @@ def add_compare(parser: ArgumentParser) -> None:
     add("--allow", nargs="+", default=[], metavar="KIND", help=kinds)
     _add_price(parser, f"also show the costs, of all sets or of each of two: {PRICE_HELP}", nargs="+", default=[])
     add("--baseline", metavar="LABEL", help="curve to compare with (default: the sweep's, or the first)")
-    elsewhere = "extrapolate the curves to another machine: output there of `timedrun profile --json`, one file a curve"
-    elsewhere += " (default LABEL: the curve of the profiled config)"
-    add("--profile", nargs="+", default=[], metavar="[LABEL=]FILE", help=elsewhere)
     asked = parser.add_mutually_exclusive_group()
     when = "answer when each curve has this quality, and for how much"
     asked.add_argument("--quality", type=float, metavar="Q", help=when)
-    bought = "answer which quality each curve has after this time, or for this money or energy: 90s, 20min, 20usd, 3kWh"
+    bought = "answer which quality each curve has after this time, or for this money: 90s, 20min, 20usd"
     asked.add_argument("--budget", metavar="BUDGET", help=bought)
     add("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
 
@@ -435,10 +428,8 @@ def add_reproduce(parser: ArgumentParser) -> None:
 
 def add_report(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    parser.description = (
-        "Write a race, a sweep, a tuning, result sets or a round as one HTML file; or a figure or values."
-    )
-    add("paths", nargs="+", type=resolved, metavar="PATH", help="folder of a race, result sets or a round; or logs")
+    parser.description = "Write a race, a sweep, a tuning or result sets as one HTML file; or a figure or values."
+    add("paths", nargs="+", type=resolved, metavar="PATH", help="folder of a race or result sets; or logs")
     add("--out", metavar="FILE", help="an .html file (default: <PATH>/report.html)")
     add("--markdown", action="store_true", help="print a summary for a pull request, or write it to --out FILE.md")
     add("--paper", action="store_true", help="print a paragraph and a table in LaTeX, or write them to --out FILE.tex")

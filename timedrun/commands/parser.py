@@ -16,7 +16,7 @@ VERBS: Final = {
         "run": "train once, on the clock",
         "race": "run configs or command lines N times each, interleaved; check, score, package, plot and compare them",
         "check": "check logs, result sets, packages or a round, strictly and with MLCommons' checkers",
-        "report": "write a race, result sets or a round as one HTML file; or a figure, CSV or TensorBoard's events",
+        "report": "write a race or result sets as one HTML file; or a figure, CSV or TensorBoard's events",
         "show": "list benchmarks, configs and methods; show the settings of a config, how two differ, or a method",
         "doctor": "report the hardware and software that a run can use; MLPerf's system description; completion",
     },
@@ -56,7 +56,7 @@ CHOICES: Final = {
 ENDED: Final = {
     "bench": "`timedrun profile --interleaved` times steps, `python -m benchmarks.image_loaders` loaders",
     "sweep": "`timedrun race ... --ratios 0.5 1` runs several lengths, `--budgets` those of commands",
-    "audit": "`timedrun check ROUND --audit [PUBLISHED ...]` prints it, `timedrun report ROUND` writes the page",
+    "audit": "`timedrun check ROUND --audit`",
     "forecast": "`timedrun score --forecast PATH`",
     "tradeoff": "`timedrun compare PATH ...` compares the curves of sweeps",
     "plot": "`timedrun report PATH ... --figure FILE`",
@@ -64,8 +64,10 @@ ENDED: Final = {
     "system": "`timedrun doctor --system [--answers FILE]`",
     "completion": "`timedrun doctor --completion bash`",
     "list": "`timedrun show [BENCHMARK]`, or `timedrun show methods`",
+    "check --by": "findings are grouped by rule; check the folder of one submitter for its own",
+    "compare --profile": "a time belongs to its machine: run the sweep there",
 }
-"""Verbs that ended, and what is in their place."""
+"""Verbs and options that ended, and what is in their place."""
 
 
 class _Version(Action):
@@ -114,11 +116,13 @@ def parser(*, describe_verbs: bool = False) -> ArgumentParser:
 
 
 def near_options(verb: str, words: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each of `words` that resembles an option of `verb` and is none."""
+    """Yield a sentence for each of `words` that resembles an option of `verb`, or was one, and is none."""
     known = ArgumentParser()
     getattr(options, f"add_{verb}")(known)
     for word in (word.partition("=")[0] for word in words if word.startswith("--")):
-        if near := nearest(word, known._option_string_actions, cutoff=0.7):
+        if ended := ENDED.get(f"{verb} {word}"):
+            yield f"`{verb} {word}` ended: {ended}."
+        elif near := nearest(word, known._option_string_actions, cutoff=0.7):
             yield f"{verb} has no option {word}.{near}"
 
 

@@ -1,12 +1,9 @@
-"""`timedrun report`: a race, result sets or a round as one HTML file; or Markdown, a figure, or their values."""
+"""`timedrun report`: a race or result sets as one HTML file; or Markdown, a figure, or their values."""
 
 import argparse
 import json
 from pathlib import Path
 
-from judging.checking import audit_report
-from judging.checking.audit import audit
-from judging.checking.published_scores import read_published
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from judging.ground.result_files import existing, write_output
@@ -41,30 +38,26 @@ def report(arguments: argparse.Namespace) -> ExitCode:
         count = export.WRITERS[kind](export.runs_at([Path(name) for name in arguments.paths]), out)
         print(json.dumps({"exported": count, "to": str(out)}) if arguments.json else f"Exported {count} runs to {out}.")
         return ExitCode.OK
-    path, *published = map(Path, arguments.paths)
+    path = Path(arguments.paths[0])
+    if len(arguments.paths) > 1 or len([*path.glob("*/results")]) > 1:
+        why = "reports on one race or folder of result sets; `timedrun check ROUND --audit` reports on a round"
+        raise UsageError(f"timedrun report {why}; nothing was written.")
     text = next(iter(texts), "")
     kind, short = TEXTS.get(text, (".html", None))
     out = Path(arguments.out or path / f"report{kind}")
     if out.suffix != kind:
         raise UsageError(f"--out {out}: the report is an {kind} file; nothing was written.")
     stdio.stage("timedrun report: checks")
-    is_round = published or len([*path.glob("*/results")]) > 1
-    if is_round and (text or labels):
-        raise UsageError(f"--{text or 'label'} is for one race or result sets, not for a round; nothing was written.")
-    if is_round:
-        audited = audit(path, read_published(published))
-        page, failed = audit_report.as_page(audited), any(result.failed for result in audited.results)
-    elif not path.is_dir() or not existing(path):
+    if not path.is_dir() or not existing(path):
         raise UsageError(f"{path} is not a folder with logs (result_*.txt); nothing was written.")
-    else:
-        figures: dict[str, str] = {}
-        race = race_file.planned(path)
-        findings = of_race(race, path, figures, labels) if race else of_sets(path, labels)
-        page, failed = short(findings) if short else "", findings.failed
-        if not page:
-            stdio.stage("timedrun report: figures")
-            figures = figures or drawn(findings.sets, findings.confidence)  # a sweep's runs are points, not curves
-            page = as_page(f"Report on {path.resolve().name}", findings, figures, path)
+    figures: dict[str, str] = {}
+    race = race_file.planned(path)
+    findings = of_race(race, path, figures, labels) if race else of_sets(path, labels)
+    page, failed = short(findings) if short else "", findings.failed
+    if not page:
+        stdio.stage("timedrun report: figures")
+        figures = figures or drawn(findings.sets, findings.confidence)  # a sweep's runs are points, not curves
+        page = as_page(f"Report on {path.resolve().name}", findings, figures, path)
     stdio.stage("")
     if text and not arguments.out:
         stdio.report(page.rstrip(), {text: page}, as_json=arguments.json)

@@ -66,7 +66,7 @@ def of_sets(path: Path, labels: Mapping[str, str]) -> Findings:
     text = [line for score in known for line in [*score_table.details(score), ""]]
     failed = [result for result in checked if result.failed]
     errors = [replace(one, findings=[found for found in one.findings if found.level == "error"]) for one in failed]
-    text += group_lines(errors, path.absolute(), "rule")
+    text += group_lines(errors, path.absolute())
     first, confidence = reference_of(sets), 1 - 0.05 / max(1, len(sets) - 1)
     pairs = {name: ratio_of(sets[first], runs, confidence) for name, runs in sets.items() if name != first}
     ratios = [replace(ratio, slow=first, fast=name) for name, ratio in pairs.items() if ratio]

@@ -38,5 +38,5 @@ def package_race(race: Race, folder: Path) -> tuple[str, bool, dict[str, Any]]:
     if not made.passed:
         whole = CheckResult.of(made.folder, "package", made.findings, made.ruleset)
         lines += [f"    {printable(message)}" for message in made.official.messages if not own]
-        lines += [f"    {line}" for line in summary_lines([whole], made.folder.absolute(), "rule")]
+        lines += [f"    {line}" for line in summary_lines([whole], made.folder.absolute())]
     return "\n".join(lines), not made.passed, {"official": made.official.verdict, "strict": made.strict}

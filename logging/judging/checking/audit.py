@@ -3,9 +3,8 @@
 import heapq
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Final
 from judging.checking.check_report import CheckResult, verdict
 from judging.checking.verdicts import check_logs, ruleset_of
 from judging.ground.errors import UsageError
-from judging.scoring.run_set import SetName
 from judging.scoring.score import Score, score_folder
 from mlevents.checks.copies import candidate_pairs, copied, identical_logs
 from mlevents.checks.result_set import dropped_runs, two_settings
@@ -45,7 +43,6 @@ CORRUPTED: Final = (
     *("record-json", "record-form", "record-key", "record-mark", "record-metadata", "record-number"),
     *("record-repeats", "record-value", "record-type", "record-alone", "one-record-a-line", "log-empty"),
 )
-PUBLISHED: Final = "Scores that differ from the published ones"
 TOPICS: Final = (
     Topic("Byte-identical logs in two sets", frozenset({"identical-logs"}), RESULTS),
     Topic("Logs of two sets with events in common", frozenset({"shared-events"}), RESULTS),
@@ -57,25 +54,7 @@ TOPICS: Final = (
     Topic("Systems without a description", frozenset({"system-without-description"}), LAYOUT),
     Topic("Descriptions without results", frozenset({"system-without-results"}), LAYOUT),
     Topic("Sets without a score", frozenset({"no-score"}), RESULTS),
-    Topic(PUBLISHED, frozenset({"published-score"})),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditedSet:
-    """A set of a round with its score, and the published one if it was given."""
-
-    score: Score
-    published: Decimal | None
-
-    @property
-    def agrees(self) -> bool | None:
-        """True if the score rounds to the published digits (the last of a float may differ); None without both."""
-        minutes = self.score.score_minutes
-        if self.published is None or minutes is None:
-            return None
-        last_digit = Decimal(1).scaleb(self.published.adjusted() - len(self.published.as_tuple().digits) + 1)
-        return abs(minutes - float(self.published)) <= 0.500001 * float(last_digit) + 1e-12 * minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +63,8 @@ class Audit:
 
     name: str
     submitters: int
-    sets: list[AuditedSet]
+    scores: list[Score]
     results: list[CheckResult]
-    compared: bool  # with published scores
-    missing: list[SetName] = field(default_factory=list)  # published scores of sets that are not in the folder
 
     @property
     def logs(self) -> int:
@@ -97,51 +74,44 @@ class Audit:
     @property
     def systems(self) -> int:
         """The number of systems with results."""
-        return len({(audited.score.submitter, audited.score.system) for audited in self.sets})
+        return len({(score.submitter, score.system) for score in self.scores})
 
-    def counts(self) -> dict[str, int | None]:
-        """Return the number of findings about each topic, None of scores that were not compared, and of errors."""
+    def counts(self) -> dict[str, int]:
+        """Return the number of findings about each topic, and of other errors."""
         found = [finding for result in self.results for finding in result.findings]
         counts = {topic.title: sum(finding.rule in topic.rules for finding in found) for topic in TOPICS}
         known = frozenset[str]().union(*(topic.rules for topic in TOPICS))
         others = sum(finding.level == "error" and finding.rule not in known for finding in found)
-        return {**counts, **({} if self.compared else {PUBLISHED: None}), "Other errors": others}
+        return {**counts, "Other errors": others}
 
 
-def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None = None) -> Audit:
+def audit(root: Path, ruleset: str | None = None) -> Audit:
     """Check, score and compare all results of the round in `root`, a folder SUBMITTER/{results,systems} each.
 
-    One submitter's summaries are in memory at a time, and of each other log a few kilobytes. `published`: scores to
-    compare with. `ruleset`: default: that of the round's folder, else each benchmark's own. Raises UsageError if the
-    folder has no submitter with results."""
+    One submitter's summaries are in memory at a time, and of each other log a few kilobytes. `ruleset`: default: that
+    of the round's folder, else each benchmark's own. Raises UsageError if the folder has no submitter with results."""
     root = Path(os.path.abspath(root))
     folders = sorted(path.parent for path in root.glob("*/results") if path.is_dir())
     if not folders or not any(result_files(folder / "results") for folder in folders):
         raise UsageError(f"{root}: no SUBMITTER/results with result_*.txt; pass the folder of a round.")
     logs: list[RunSummary] = []
     asked = ruleset or round_of_path(root)
-    items = [item for folder in folders for item in _submitter(folder, asked, published, logs)]
+    items = [item for folder in folders for item in _submitter(folder, asked, logs)]
     results = [item for item in items if isinstance(item, CheckResult)]
-    sets = [item for item in items if isinstance(item, AuditedSet)]
     shared = list(shared_logs(logs, root))
     for number, item in enumerate(results):  # a fact about two sets is listed with one of them
         if item.kind == "set":
             findings = [*item.findings, *(found for found in shared if os.path.dirname(found.path or "") == item.path)]
             results[number] = replace(item, findings=findings, strict=verdict(findings))
-    known = {(audited.score.submitter, audited.score.system, audited.score.benchmark) for audited in sets}
     return Audit(
         name=root.name,
         submitters=len(folders),
-        sets=sets,
+        scores=[item for item in items if isinstance(item, Score)],
         results=[_relative(result, root) for result in results],
-        compared=bool(published),
-        missing=[name for name in published if name not in known],
     )
 
 
-def _submitter(
-    folder: Path, ruleset: str | None, published: Mapping[SetName, Decimal], logs: list[RunSummary]
-) -> Iterator[CheckResult | AuditedSet]:
+def _submitter(folder: Path, ruleset: str | None, logs: list[RunSummary]) -> Iterator[CheckResult | Score]:
     """Yield the results of a submitter's logs, sets and tree and its scores; add what is kept of its logs to `logs`."""
     summaries: dict[Path, RunSummary] = {}
     for place, files in groupby(result_files(folder / "results"), key=lambda file: file.parent):
@@ -154,13 +124,9 @@ def _submitter(
         of_set = [finding for finding in of_set if finding.rule != "two-settings"]  # of the scored runs; here of all
         findings = [*of_set, *two_settings(runs, dropped)]
         for score in score_folder(place, runs, ruleset, str(place.relative_to(folder.parent))):
-            audited = AuditedSet(score=score, published=published.get((score.submitter, score.system, score.benchmark)))
-            if audited.agrees is False:
-                message = f"the score is {score.score_minutes} min, but the published score is {audited.published} min"
-                findings.append(Finding(level="warning", rule="published-score", message=message))
             if score.reason:
                 findings.append(Finding(level="warning", rule="no-score", message=score.reason))
-            yield audited
+            yield score
         yield CheckResult.of(place, "set", findings, ruleset or ruleset_of(reports))
         summaries |= {report.path: report.summary for report in reports}
         logs += map(kept, runs)

@@ -1,22 +1,19 @@
-"""An audit as text, as JSON and as one self-contained HTML page."""
+"""An audit as text and as JSON."""
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from judging.checking.audit import TOPICS, Audit, AuditedSet, Topic
-from judging.checking.check_report import CheckResult, count_of, finding_groups, group_lines, wrapped
-from judging.pages import html_page
+from judging.checking.audit import TOPICS, Audit, Topic
+from judging.checking.check_report import CheckResult, finding_groups, group_lines, wrapped
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
+from judging.scoring.score import Score
 from mlevents.terminal_escape import printable, shortened
 
-NOT_COMPARED: Final = "not compared"
 LISTED: Final = 5  # largest number of findings of one group that the text lists for a topic; JSON has all
-LISTED_IN_HTML: Final = 200
 
 
 def about(audit: Audit, topic: Topic | None) -> list[CheckResult]:
@@ -32,47 +29,35 @@ def totals(audit: Audit) -> dict[str, str]:
     failed = [log for log in logs if log.strict == "fail"]
     dropped = sum(log.dropped for log in failed)
     sets = [result for result in audit.results if result.kind == "set" and result.strict == "fail"]
-    compared = [audited.agrees for audited in audit.sets if audited.agrees is not None]
-    facts = {
+    return {
         "submitters": f"{audit.submitters}",
         "systems": f"{audit.systems}",
-        "sets": f"{len(audit.sets)}, {len(sets)} with errors of the set",
+        "sets": f"{len(audit.scores)}, {len(sets)} with errors of the set",
         "logs": f"{audit.logs:,}, {len(failed)} with errors ({dropped} of them dropped in their sets)",
-        "scores": f"{sum(audited.score.score_minutes is not None for audited in audit.sets)} of {len(audit.sets)} sets",
+        "scores": f"{sum(score.score_minutes is not None for score in audit.scores)} of {len(audit.scores)} sets",
     }
-    if compared or audit.missing:
-        more = f"; {len(audit.missing)} are of sets that are not here" if audit.missing else ""
-        facts["published"] = f"{sum(compared)} of {len(compared)} scores are the published ones{more}"
-    return facts
 
 
 def as_text(audit: Audit, width: int | None = None) -> str:
     """Format an audit as lines of at most 100 columns, the summary first; its table folded to `width`."""
     lines = [f"Audit of {printable(audit.name)}", ""]
     lines += [f"  {name:<12} {text}" for name, text in totals(audit).items()] + [""]
-    lines += ["findings", *(f"  {said:>5}  {title}" for title, said in counted(audit)), ""]
+    lines += ["findings", *(f"  {count:>5}  {title}" for title, count in audit.counts().items()), ""]
     for topic in TOPICS:
         if results := about(audit, topic):
             lines += [f"{topic.title}{f' ({topic.source})' if topic.source else ''}", *_listed(results), ""]
-    if listed := list(group_lines(about(audit, None), Path(), "rule")):
+    if listed := list(group_lines(about(audit, None), Path())):
         lines += ["Other errors and warnings", *listed, ""]
-    widths = {"submitter": 14, "system": 34, "benchmark": 16, "runs": 8, "minutes": 9, "published": 9}
-    rows = [[*map(shortened, score_row(audited), widths.values())] for audited in audit.sets]
+    widths = {"submitter": 14, "system": 34, "benchmark": 16, "runs": 8, "minutes": 9}
+    rows = [[*map(shortened, score_row(score), widths.values())] for score in audit.scores]
     return "\n".join([*lines, *Table([*widths], rows).lines(width), "", NOTICE, ""])
 
 
-def counted(audit: Audit) -> list[tuple[str, str]]:
-    """Return the titles of the topics with the number of their findings as text."""
-    return [(title, NOT_COMPARED if count is None else f"{count}") for title, count in audit.counts().items()]
-
-
-def score_row(audited: AuditedSet) -> list[str]:
-    """Return submitter, system, benchmark, runs, score and published score of a set as texts."""
-    score = audited.score
+def score_row(score: Score) -> list[str]:
+    """Return submitter, system, benchmark, runs and score of a set as texts."""
     finished = sum(time is not None for time in score.runs)
     minutes = "" if score.score_minutes is None else f"{score.score_minutes:.3f}"
-    published = "" if audited.published is None else f"{audited.published:.3f}"
-    return [score.submitter, score.system, score.benchmark, f"{finished} of {len(score.runs)}", minutes, published]
+    return [score.submitter, score.system, score.benchmark, f"{finished} of {len(score.runs)}", minutes]
 
 
 def as_json(audit: Audit) -> str:
@@ -91,64 +76,17 @@ def as_json(audit: Audit) -> str:
         "systems": audit.systems,
         "logs": audit.logs,
         "topics": {topic.title: audit.counts()[topic.title] for topic in TOPICS},
-        "sets": [
-            asdict(of.score) | {"published_minutes": of.published and float(of.published), "agrees": of.agrees}
-            for of in audit.sets
-        ],
-        "published_without_set": [list(name) for name in audit.missing],
+        "sets": [asdict(score) for score in audit.scores],
         "findings": findings,
     }
     return json.dumps(document, indent=2) + "\n"
 
 
 def _listed(results: Sequence[CheckResult]) -> Iterator[str]:
-    for _, members in finding_groups(results, "rule"):
+    for _, members in finding_groups(results):
         for result, finding in members[:LISTED]:
             place = f"{finding.path or result.path}{'' if finding.line is None else f':{finding.line}'}"
             yield from wrapped(f"{finding.level} [{finding.rule}] {place}", "  ", "    ")
             yield from wrapped(finding.message, "      ", "      ")
         if len(members) > LISTED:
-            yield f"  and {len(members) - LISTED:,} more of these, listed by --json and --html"
-
-
-def as_page(audit: Audit) -> str:
-    """Format an audit as HTML; every text of the round is escaped."""
-    return "\n".join(_page_lines(audit)) + "\n"
-
-
-def _page_lines(audit: Audit) -> Iterator[str]:
-    yield from html_page.head(f"Audit of {audit.name}")
-    yield from Table((), list(totals(audit).items())).html()
-    yield "<h2>Facts</h2>"
-    yield from Table((), counted(audit)).html()
-    for topic in TOPICS:
-        if results := about(audit, topic):
-            yield f"<h2>{html_page.text(topic.title)}</h2>"
-            if topic.source:
-                yield f'<p class="source">{html_page.text(topic.source)}</p>'
-            yield from _groups(results)
-    if others := about(audit, None):
-        yield "<h2>Other errors and warnings</h2>"
-        yield from _groups(others)
-    yield "<h2>Scores, minutes</h2>"
-    header = ("system", "benchmark", "runs", "score", "published")
-    for submitter, sets in groupby(audit.sets, key=lambda audited: audited.score.submitter):
-        rows = [score_row(audited)[1:] for audited in sets]
-        yield f"<details><summary>{html_page.text(submitter)}: {len(rows)} sets</summary>"
-        yield from Table(header, rows).html()
-        yield "</details>"
-    yield f"<p>{html_page.text(NOTICE)}</p>\n</body>\n</html>"
-
-
-def _groups(results: Sequence[CheckResult]) -> Iterator[str]:
-    for _, members in finding_groups(results, "rule"):
-        _, first = members[0]
-        level = f'<span class="{first.level}">{first.level}</span> [{html_page.text(first.rule)}]'
-        yield f"<details><summary>{level} {count_of(members, 'rule')}: {html_page.text(first.message)}</summary>\n<ul>"
-        for result, finding in members[:LISTED_IN_HTML]:
-            place = f"{finding.path or result.path}{'' if finding.line is None else f', line {finding.line}'}"
-            message = f": {html_page.text(finding.message)}" if finding.message != first.message else ""
-            yield f"<li><code>{html_page.text(place)}</code>{message}</li>"
-        if len(members) > LISTED_IN_HTML:
-            yield f"<li>and {len(members) - LISTED_IN_HTML:,} more</li>"
-        yield "</ul></details>"
+            yield f"  and {len(members) - LISTED:,} more of these, listed by --json"

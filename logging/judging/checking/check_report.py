@@ -19,7 +19,6 @@ from mlevents.terminal_escape import printable
 
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 Kind = Literal["log", "set", "package"]
-Grouping = Literal["rule", "submitter"]
 COLUMNS: Final = 100
 MOST_WARNINGS: Final = 5  # groups of warnings of one rule that are shown
 CAUSES: Final = ("copied-log", "log-empty")  # whose consequences are said after them
@@ -113,12 +112,12 @@ def wrapped(text: str, first: str, further: str, max_lines: int | None = None) -
     )
 
 
-def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, quiet: bool = False) -> list[str]:
+def summary_lines(results: Sequence[CheckResult], root: Path, *, quiet: bool = False) -> list[str]:
     """Format many results: errors and warnings in groups that say the same but for numbers and names, then errors by
     rule and submitter.
 
     root: paths are shown relative to it. quiet: without the groups."""
-    lines = [] if quiet else list(group_lines(results, root, by))
+    lines = [] if quiet else list(group_lines(results, root))
     errors = [(result, finding) for result in results for finding in result.findings if finding.level == "error"]
     errors = [(result, finding) for result, finding in errors if finding.rule != "log-fails"]
     for name, counted in (
@@ -176,55 +175,52 @@ def _alike(finding: Finding) -> tuple[str, str, str]:
     return finding.level, finding.rule, _NAMES.sub("#", finding.message).partition(": ")[0]
 
 
-GroupName = tuple[str, int, str, str]
-"""What a group is listed under, index of its level, rule, and message without numbers and names."""
+GroupName = tuple[str, int, str]
+"""Rule of a group, index of its level, and message without numbers and names."""
 
 
-def finding_groups(
-    results: Sequence[CheckResult], by: Grouping
-) -> list[tuple[GroupName, list[tuple[CheckResult, Finding]]]]:
+def finding_groups(results: Sequence[CheckResult]) -> list[tuple[GroupName, list[tuple[CheckResult, Finding]]]]:
     """Return all errors and warnings in groups that say the same but for numbers and names; rules with errors first."""
     groups: dict[GroupName, list[tuple[CheckResult, Finding]]] = {}
     for result in results:
         for finding in result.findings:
             if finding.level != "note" and finding.rule != "log-fails":
-                head = finding.rule if by == "rule" else result.submitter
-                name = (head, LEVELS.index(finding.level), *_alike(finding)[1:])
+                name = (finding.rule, LEVELS.index(finding.level), _alike(finding)[2])
                 groups.setdefault(name, []).append((result, finding))
     worst: dict[str, float] = {}
-    for head, level, *_ in groups:
-        worst[head] = min(level - (head in CAUSES) / 2, worst.get(head, level)) if by == "rule" else 0
-    return sorted(groups.items(), key=lambda item: (worst[item[0][0]], item[0][:3], -len(item[1])))
+    for rule, level, _ in groups:
+        worst[rule] = min(level - (rule in CAUSES) / 2, worst.get(rule, level))
+    return sorted(groups.items(), key=lambda item: (worst[item[0][0]], item[0][:2], -len(item[1])))
 
 
-def group_lines(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterator[str]:
+def group_lines(results: Sequence[CheckResult], root: Path) -> Iterator[str]:
     """Format the groups of all errors and warnings; of a rule's warnings, the largest `MOST_WARNINGS` groups."""
-    ordered = finding_groups(results, by)
-    for head, of_head in groupby(ordered, key=lambda item: item[0][0]):
-        yield printable(head or "no submitter")
-        for (_, level, rule, _), alike_ones in groupby(of_head, key=lambda item: (*item[0][:3], "")):
-            several = [members for _, members in alike_ones]
-            shown = several if LEVELS[level] == "error" else several[:MOST_WARNINGS]
-            title = LEVELS[level] if by == "rule" else f"{LEVELS[level]} [{rule}]"
-            for members in shown:
-                yield from _group(members, title, root, by)
-            if rest := sum(several[len(shown) :], []):
-                other = f"{len(several) - len(shown)} other message{'s' if len(several) - len(shown) > 1 else ''}"
-                yield f"  {title}: {count_of(rest, by)} with {other}, listed by --json"
+    before = None
+    for (rule, level), of_rule in groupby(finding_groups(results), key=lambda item: item[0][:2]):
+        several = [members for _, members in of_rule]
+        if rule != before:
+            yield printable(rule)
+        before = rule
+        shown = several if LEVELS[level] == "error" else several[:MOST_WARNINGS]
+        for members in shown:
+            yield from _group(members, LEVELS[level], root)
+        if rest := sum(several[len(shown) :], []):
+            other = f"{len(several) - len(shown)} other message{'s' if len(several) - len(shown) > 1 else ''}"
+            yield f"  {LEVELS[level]}: {count_of(rest)} with {other}, listed by --json"
 
 
-def _group(members: Sequence[tuple[CheckResult, Finding]], title: str, root: Path, by: Grouping) -> Iterator[str]:
+def _group(members: Sequence[tuple[CheckResult, Finding]], title: str, root: Path) -> Iterator[str]:
     first, finding = members[0]
-    yield f"  {title}: {count_of(members, by)}"
+    yield f"  {title}: {count_of(members)}"
     yield from wrapped(finding.message, "    ", "    ", max_lines=3)
     line = "" if finding.line is None else f":{finding.line}"
     yield printable(f"    {'first ' if len(members) > 1 else ''}in {below(root, finding.path or first.path)}{line}")
 
 
-def count_of(members: Sequence[tuple[CheckResult, Finding]], by: Grouping) -> str:
+def count_of(members: Sequence[tuple[CheckResult, Finding]]) -> str:
     """Return the number of findings, if different, and of the logs, sets or packages that have them."""
     places = {result.path for result, _ in members}
     kind = f"{len(places):,} {members[0][0].kind}{'s' if len(places) > 1 else ''}"
     submitters = {result.submitter for result, _ in members}
-    of = f" of {len(submitters)} submitters" if by == "rule" and len(submitters) > 1 else ""
+    of = f" of {len(submitters)} submitters" if len(submitters) > 1 else ""
     return f"{len(members):,} in {kind}{of}" if len(members) > len(places) else f"{kind}{of}"

@@ -20,7 +20,7 @@ from mlevents.summary import RunSummary
 
 FIGURES: Final = (
     *("dataset", "demonstration", "division", "config_name", "target", "files", "runs", "runs_needed", "score_minutes"),
-    *("mean", "median", "deviation", "interval", "progress", "quality", "energy_joules"),
+    *("mean", "median", "deviation", "interval", "progress", "quality"),
 )
 """Fields of a score in a manifest that the logs determine."""
 

@@ -12,37 +12,28 @@ from judging.comparison.interpolation import bounds_of_time, error_at, minutes_t
 from judging.comparison.tradeoff import LEAST_SEEDS, Curve, direction, runs_of
 from judging.ground.errors import UsageError
 from judging.scoring.interval import Interval
-from judging.scoring.power import energy_text
 
 MINUTES: Final = {"s": 1 / 60, "min": 1.0, "h": 60.0}
-JOULES: Final = {"J": 1.0, "Wh": 3.6e3, "kWh": 3.6e6}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Time, money or energy that a run may take."""
+    """Time or money that a run may take."""
 
     amount: float
-    unit: str  # key of MINUTES or JOULES, or usd
+    unit: str  # key of MINUTES, or usd
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Parse "4h", "90s", "20min", "20usd" or "3kWh". Raises UsageError for another text."""
-        found = re.fullmatch(rf"([0-9]*\.?[0-9]+) ?({'|'.join([*MINUTES, 'usd', *JOULES])})", text)
+        """Parse "4h", "90s", "20min" or "20usd". Raises UsageError for another text."""
+        found = re.fullmatch(rf"([0-9]*\.?[0-9]+) ?({'|'.join([*MINUTES, 'usd'])})", text)
         if found is None or float(found[1]) == 0:
-            kinds = "a time, US dollars or an energy, such as 90s, 20min, 4h, 20usd or 3kWh"
+            kinds = "a time or US dollars, such as 90s, 20min, 4h or 20usd"
             raise UsageError(f"a budget is {kinds}; {text!r} is none.")
         return cls(amount=float(found[1]), unit=found[2])
 
-    @property
-    def is_energy(self) -> bool:
-        return self.unit in JOULES
-
     def bought(self, curve: Curve) -> float | None:
-        """Return the minutes that the budget buys on the system of `curve`, or its joules, as runs of `curve` are
-        measured; None if that has no price, or no energy."""
-        if self.is_energy:
-            return self.amount * JOULES[self.unit] if curve.joules else None
+        """Return the minutes that the budget buys on the system of `curve`; None if that has no price."""
         if self.unit in MINUTES:
             return self.amount * MINUTES[self.unit]
         return 60 * self.amount / curve.hourly if curve.hourly else None
@@ -72,17 +63,12 @@ class Answer:
     """Minutes of the shortest run, if all seeds have the quality by its end and some have it before."""
     why: str = ""  # reason for no answer
     usd: float | None = None
-    joules: float | None = None
-    """Energy until the quality, or of the budget; geometric mean over the seeds. None: not measured."""
-    energy: str = ""  # measured part of the system
-    extrapolated: bool = False  # True if the times are of a profile of other hardware
 
     @classmethod
     def of(cls, curve: Curve, minutes: Interval | None, **found: Any) -> Answer:
         """Return the answer for `curve`, with the cost of `minutes` on its system."""
         usd = None if curve.hourly is None or minutes is None else curve.hourly * minutes.value / 60
-        energy, extrapolated = curve.energy if curve.joules else "", bool(curve.extrapolated)
-        return cls(label=curve.label, minutes=minutes, usd=usd, energy=energy, extrapolated=extrapolated, **found)
+        return cls(label=curve.label, minutes=minutes, usd=usd, **found)
 
 
 def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
@@ -108,7 +94,6 @@ def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
                 sooner=sooner and sooner.widened(errors[0][0] + late, errors[0][1] + early).mapped(math.exp),
                 at_most=max(curve.mean_points(sign)[0][0], *times.values()) if bounded else None,
                 why="" if measured else _beyond(curve, times, sign),
-                joules=_joules_to(curve, sign, sign * quality) if measured else None,
             )
         )
     return answers
@@ -116,40 +101,32 @@ def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:
 
 def at_budget(curves: Sequence[Curve], budget: Budget) -> list[Answer]:
     """Answer for each curve which quality it has after `budget`; the first one is the baseline. Raises UsageError if
-    the budget is money and no curve has a price, or energy and no curve has that."""
+    the budget is money and no curve has a price."""
     sign = direction(runs_of(curves))
     bought = [budget.bought(curve) for curve in curves]
-    if not any(bought) and budget.is_energy:
-        why = next((f": {curve.energy}" for curve in curves if curve.energy), "")
-        raise UsageError(f"a budget of {budget} needs the energy of every run, and not all logs have it{why}.")
     if not any(bought):
         raise UsageError(f"a budget of {budget} needs the price of an hour; give it by --price.")
     of_curves: list[dict[int, float | None]] = []
     errors = []
     for curve, amount in zip(curves, bought, strict=True):
-        points = {seed: curve.points(seed, sign, budget.is_energy) for seed in seeds(curve)}
+        points = {seed: curve.points(seed, sign) for seed in seeds(curve)}
         of_curves.append({seed: amount and quality_at(of, amount) for seed, of in points.items()})
-        errors.append(error_at(curve.mean_points(sign, budget.is_energy), amount) if amount else 0.0)
+        errors.append(error_at(curve.mean_points(sign), amount) if amount else 0.0)
     answers = []
     for curve, amount, of_seed, error in zip(curves, bought, of_curves, errors, strict=True):
         values = [value for value in of_seed.values() if value is not None]
         measured = len(values) == len(of_seed)
         base = of_curves[0] if curve is not curves[0] else {}
         pairs = [(value, base[seed]) for seed, value in of_seed.items() if seed in base]
-        minutes, joules = (amount, None) if not budget.is_energy else (None, amount)
-        if measured and amount is not None and curve.joules:
-            other = _between(curve, amount, budget.is_energy)
-            minutes, joules = (other, joules) if budget.is_energy else (minutes, other)
         gains = [own - other for own, other in pairs if own is not None and other is not None]
         answers.append(
             Answer.of(
                 curve,
-                None if minutes is None else Interval(minutes),
+                None if amount is None else Interval(amount),
                 seeds=len(of_seed),
                 quality=_mean([sign * value for value in values], error) if measured else None,
                 better=_mean(gains, error + errors[0]) if gains and len(gains) == len(pairs) else None,
-                why="" if measured else _unmeasured(curve, amount, sign, budget.is_energy),
-                joules=joules,
+                why="" if measured else _unmeasured(curve, amount, sign),
             )
         )
     return answers
@@ -181,27 +158,6 @@ def _errors_of_time(curve: Curve, sign: float, quality: float) -> tuple[float, f
     return math.log(minutes / early), math.log(late / minutes)
 
 
-def _joules_to(curve: Curve, sign: float, quality: float) -> float | None:
-    """Return the energy until a quality that all seeds reach between measured points, None without energies."""
-    if not curve.joules:
-        return None
-    used = [minutes_to(curve.points(seed, sign, joules=True), quality) for seed in seeds(curve)]
-    return geometric(used).value if all(0 < joules < math.inf for joules in used) else None
-
-
-def _between(curve: Curve, amount: float, is_energy: bool) -> float | None:
-    """Return the minutes in which runs use `amount` joules, or the joules that they use in `amount` minutes: of each
-    seed, linear between the logarithms of its measured lengths."""
-    found = []
-    for seed in seeds(curve):
-        runs = [runs[seed] for runs in curve.budgets.values() if seed in runs]
-        pairs = [(run.minutes or 0.0, curve.joules[run.path]) for run in runs]
-        points = sorted((b, math.log(a)) if is_energy else (a, math.log(b)) for a, b in pairs)
-        found.append(quality_at(points, amount))
-    known = [math.exp(value) for value in found if value is not None]
-    return geometric(known).value if len(known) == len(found) else None
-
-
 def _beyond(curve: Curve, times: dict[int, float], sign: float) -> str:
     """Return why a quality is not among those measured."""
     points = curve.mean_points(sign)
@@ -216,12 +172,12 @@ def _beyond(curve: Curve, times: dict[int, float], sign: float) -> str:
     return f"in less than its shortest run, {points[0][0] * 60:.4g} s{of}: a shorter one would show when"
 
 
-def _unmeasured(curve: Curve, amount: float | None, sign: float, is_energy: bool) -> str:
-    """Return why the quality at a time, or an energy, is not known."""
+def _unmeasured(curve: Curve, amount: float | None, sign: float) -> str:
+    """Return why the quality at a time is not known."""
     if amount is None:
-        return "its energy is not known" if is_energy else "its system has no price"
-    ends, lengths = [end for end, _ in curve.mean_points(sign, is_energy)], sorted(curve.budgets)
+        return "its system has no price"
+    ends, lengths = [end for end, _ in curve.mean_points(sign)], sorted(curve.budgets)
     short = amount < math.sqrt(ends[0] * ends[-1])
     end, length, word = (ends[0], lengths[0], "shortest") if short else (ends[-1], lengths[-1], "longest")
     wanted = f"a length of about {curve.unit}{length * amount / end:.2g} would show it"
-    return f"not measured: its {word} run took {energy_text(end) if is_energy else f'{end * 60:.4g} s'}; {wanted}"
+    return f"not measured: its {word} run took {end * 60:.4g} s; {wanted}"

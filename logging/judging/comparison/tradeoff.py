@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, geometric_mean, stdev
 from typing import Final
 
 from judging.comparison.interpolation import Points, bounds_of_time, error_at, minutes_to, quality_at
@@ -32,24 +32,19 @@ class Curve:
     label: str
     budgets: Mapping[float, Mapping[int, RunSummary]]
     unit: str = "x"  # before a budget in tables: "x" of a multiple, "" of a number
-    extrapolated: str = ""
-    """Machine and file of the profile from which the times were extrapolated; "" if they were measured."""
     hourly: float | None = None  # US dollars per hour of the system
 
     joules: Mapping[Path, float] = field(default_factory=dict)
     """Energy of each run by its path; {} if it is not known of every run of every curve."""
     energy: str = ""  # measured part of the system, or the reason for no joules
 
-    def points(self, seed: int, sign: float, joules: bool = False) -> Points:
-        """Return the points of one seed; a lower-is-better quality has `sign` -1. With `joules`, energy is in the place
-        of time."""
-        runs = [runs[seed] for runs in self.budgets.values() if seed in runs]
-        return sorted(_values(runs, sign, self.joules if joules else None))
+    def points(self, seed: int, sign: float) -> Points:
+        """Return the points of one seed; a lower-is-better quality has `sign` -1."""
+        return sorted(_values([runs[seed] for runs in self.budgets.values() if seed in runs], sign))
 
-    def mean_points(self, sign: float, joules: bool = False) -> Points:
-        """Return the means over the seeds; times and energies are geometric means."""
-        used = self.joules if joules else None
-        return sorted(_middle(_values(runs.values(), sign, used)) for runs in self.budgets.values())
+    def mean_points(self, sign: float) -> Points:
+        """Return the means over the seeds; those of times are geometric."""
+        return sorted(_middle(_values(runs.values(), sign)) for runs in self.budgets.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +69,6 @@ class Gain:
     usd: float | None = None  # cost of `minutes`, None without a price
     joules: float | None = None  # geometric mean of the energy, None if it is not known
     unit: str = "x"  # of its curve
-    extrapolated: bool = False  # True if the time was extrapolated from a profile of other hardware
     beyond: str = ""
     """Verdict where `quality_at_equal_time` gives none. If a seed is outside the baseline's times: "strictly better"
     than its shortest run, in time and quality, with each seed; "strictly worse" than its longest; "better" or "worse"
@@ -105,7 +99,6 @@ class Comparison:
     label: str
     gains: Sequence[Gain]
     warnings: Sequence[str] = field(default=())
-    extrapolated: str = ""
     hourly: float | None = None
     energy: str = ""  # measured part of the system, or the reason for no joules in the gains
 
@@ -162,8 +155,7 @@ def compare_curves(curves: Sequence[Curve]) -> list[Comparison]:
     for curve in curves:
         other = None if curve is baseline else baseline
         gains = [_gain(curve, ratio, other, sign, best) for ratio in sorted(curve.budgets)]
-        facts = {"extrapolated": curve.extrapolated, "energy": curve.energy}
-        results.append(Comparison(label=curve.label, gains=gains, hourly=curve.hourly, **facts))
+        results.append(Comparison(label=curve.label, gains=gains, hourly=curve.hourly, energy=curve.energy))
     return results
 
 
@@ -206,9 +198,8 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
         reach=reach,
         frontier=(minutes, quality) in best,
         usd=curve.hourly and curve.hourly * minutes / 60,
-        joules=_middle(_values(runs.values(), sign, curve.joules))[0] if curve.joules else None,
+        joules=geometric_mean(curve.joules[run.path] for run in runs.values()) if curve.joules else None,
         unit=curve.unit,
-        extrapolated=bool(curve.extrapolated),
         beyond=beyond,
         needs=needs,
     )
@@ -235,10 +226,8 @@ def _beyond(of_seeds: Sequence[tuple[float, float, Points]], others: Sequence[fl
     return f"strictly {wanted}" if all(outside) and len({bound > 0 for bound in bounds}) == 1 else wanted
 
 
-def _values(
-    runs: Iterable[RunSummary], sign: float, joules: Mapping[Path, float] | None = None
-) -> list[tuple[float, float]]:
-    return [(joules[run.path] if joules else run.minutes or 0.0, sign * (run.final_quality or 0.0)) for run in runs]
+def _values(runs: Iterable[RunSummary], sign: float) -> list[tuple[float, float]]:
+    return [(run.minutes or 0.0, sign * (run.final_quality or 0.0)) for run in runs]
 
 
 def _middle(values: Points) -> tuple[float, float]:

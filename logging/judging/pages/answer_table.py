@@ -13,7 +13,6 @@ from judging.pages.table import Table
 from judging.pages.tradeoff_table import LONGEST_LABEL, grouped, time
 from judging.scoring.cost import dollars
 from judging.scoring.interval import Interval, as_values, bracketed
-from judging.scoring.power import energy_text
 from mlevents.event import listed
 from mlevents.terminal_escape import printable, shortened
 
@@ -42,7 +41,7 @@ def text(answer: Answer, asked: float | Budget) -> str:
     found, form = (answer.quality, "{:.4f}".format) if isinstance(asked, Budget) else (answer.minutes, _time)
     if found is None:
         return "" if answer.at_most is None else f"at most {_time(answer.at_most)}"
-    return "~" * answer.extrapolated + bracketed([form(value) for value in (found.value, *(found.bounds or ()))])
+    return bracketed([form(value) for value in (found.value, *(found.bounds or ()))])
 
 
 def _time(minutes: float) -> str:
@@ -52,15 +51,14 @@ def _time(minutes: float) -> str:
 def table(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None) -> Table:
     """Return the table, a row for each curve."""
     priced, baseline = any(answer.usd is not None for answer in answers), shortened(answers[0].label, LONGEST_LABEL)
-    of_budget, what = isinstance(asked, Budget), _energy(answers)
-    header = ["config", f"quality {_after(asked)}" if isinstance(asked, Budget) else f"time to {asked:g}"]
-    header += ["cost"] * priced + [f"energy of {what}"] * bool(what)
+    of_budget = isinstance(asked, Budget)
+    header = ["config", f"quality after {asked}" if isinstance(asked, Budget) else f"time to {asked:g}"]
+    header += ["cost"] * priced
     rows = [
         [
             shortened(answer.label, LONGEST_LABEL),
             (text(answer, asked) or "-") + " *" * (answer is winner),
             *["-" if answer.usd is None else dollars(answer.usd)] * priced,
-            *["-" if answer.joules is None else energy_text(answer.joules)] * bool(what),
             answer.sooner.text() if answer.sooner else answer.better.difference if answer.better else "-",
         ]
         for answer in answers
@@ -68,24 +66,13 @@ def table(answers: Sequence[Answer], asked: float | Budget, winner: Answer | Non
     return Table([*header, f"{'better' if of_budget else 'sooner'} than {baseline}"], rows)
 
 
-def _energy(answers: Sequence[Answer]) -> str:
-    """Return what the joules of the answers are of, "" without any."""
-    return next((answer.energy for answer in answers if answer.joules is not None), "")
-
-
-def _after(budget: Budget) -> str:
-    return f"{'for' if budget.is_energy else 'after'} {budget}"
-
-
 def sentence(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None) -> str:
     """Return the answer in words: the best config and its gain over the baseline, the first one."""
-    where, what = _after(asked) if isinstance(asked, Budget) else f"to {asked:.4g}", _energy(answers)
+    where = f"after {asked}" if isinstance(asked, Budget) else f"to {asked:.4g}"
     if winner is None:
         return f"{where}: nothing was measured there, and nothing is extrapolated"
     parts = [
-        f"{answer.label} {text(answer, asked) or answer.why}"
-        + (f", {dollars(answer.usd)}" if answer.usd else "")
-        + (f", {energy_text(answer.joules)} of {what}" if answer.joules else "")
+        f"{answer.label} {text(answer, asked) or answer.why}" + (f", {dollars(answer.usd)}" if answer.usd else "")
         for answer in (winner, *[answers[0]] * (winner is not answers[0]))
     ]
     if winner.sooner:
@@ -127,10 +114,10 @@ def headline(curves: Sequence[Curve]) -> str:
 
 
 def answered(
-    curves: Sequence[Curve], comparisons: Sequence[Comparison], asked: float | Budget, notes: Sequence[str] = ()
+    curves: Sequence[Curve], comparisons: Sequence[Comparison], asked: float | Budget
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the answer for each curve as plain values, and as lines: a table, what is unknown and why, what restricts
-    the answers, `notes`, and the answer in words."""
+    """Return the answer for each curve as plain values, and as lines: the answer in words, a table, what is unknown and
+    why, and what restricts the answers."""
     answers = at_budget(curves, asked) if isinstance(asked, Budget) else at_quality(curves, asked)
     winner = best(answers, lower_is_better=direction(runs_of(curves)) < 0)
     kind = "best of those known there" if isinstance(asked, Budget) else "first there"
@@ -140,9 +127,7 @@ def answered(
         stdio.fitted(caption, 0),
         *table(answers, asked, winner).lines(stdio.terminal_columns(sys.stdout)),
         *(stdio.fitted(printable(f"{answer.label}: {answer.why}"), 4) for answer in answers if answer.why),
-        *grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves}),
         *grouped("warning:", {curve.label: curve.warnings for curve in comparisons[1:]}),
-        *notes,
         NOTICE,
     ]
     return {"verified": False, "notice": NOTICE, **as_json(answers, asked, winner)}, lines

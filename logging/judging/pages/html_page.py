@@ -16,7 +16,7 @@ th, td { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0; bo
 .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .wide { overflow-x: auto; }
 summary { cursor: pointer; } details { margin: .5rem 0; } li, code { font-size: .9rem; }
-.error { color: light-dark(#a11, #f88); } .warning { color: light-dark(#850, #fc6); } .source { opacity: .75; }
+.source { opacity: .75; }
 """
 
 

@@ -1,9 +1,9 @@
-"""Figure of trade-off curves: quality against time, and the gain of each curve over the baseline."""
+"""Figure of trade-off curves: quality against time."""
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from judging.comparison.tradeoff import LEAST_SEEDS, Comparison, Gain
 from judging.pages.plot import COLOURS, GREY, MAX_NAME_LENGTH, _style, metric_of, new_figure
@@ -12,28 +12,16 @@ from mlevents.student_t import quantile
 from mlevents.summary import RunSummary
 from mlevents.terminal_escape import shortened
 
-BETTER: Final = COLOURS[2]
-WORSE: Final = COLOURS[1]
-FACE: Final = "white"  # fill of the marker of an extrapolated point
-MARKERS: Final = "osD^v<>"  # a marker for each length of the schedules
-
 
 def plot_tradeoff(comparisons: Sequence[Comparison], out: Path, runs: Sequence[RunSummary]) -> None:
     """Plot quality over time, all curves in colour if there are colours enough, else the first one and those on the
-    frontier, and beside it each other curve's difference of quality from the first at equal time, both with their
-    95 % intervals. `runs` name the metric and the dataset.
+    frontier, with their 95 % intervals. `runs` name the metric and the dataset.
 
     Raises PlotError if matplotlib is missing or the format of `out` is not supported."""
-    with new_figure(out, (11.0, max(4.5, 2 + 0.3 * len(comparisons))), 150) as figure:
-        widths = [5, 6] if len(comparisons) > 1 else [1]
-        curves, *gains = figure.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0]
+    with new_figure(out, (7.0, max(4.5, 2 + 0.3 * len(comparisons))), 150) as figure:
         metric = metric_of(next((run.benchmark for run in runs if run.benchmark), ""), runs)
-        _draw_curves(curves, comparisons, metric)
-        for axes in gains:
-            _draw_gains(axes, comparisons)
-        where = {curve.extrapolated for curve in comparisons} - {""}
-        notes = [f"Open markers: times extrapolated to {' and '.join(sorted(where))}." if where else "", NOTICE]
-        figure.supxlabel("\n".join(filter(None, notes)), fontsize=7, color=GREY, wrap=True)
+        _draw_curves(figure.subplots(), comparisons, metric)
+        figure.supxlabel(NOTICE, fontsize=7, color=GREY, wrap=True)
 
 
 def _draw_curves(axes: Any, curves: Sequence[Comparison], metric: str) -> None:
@@ -54,9 +42,7 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison], metric: str) -> None:
             yerr=[_margin(gain) for gain in points],
             color=colour,
             linewidth=1.8 if shown else 0.8,
-            linestyle="--" if curve.extrapolated else "-",
             marker="o",
-            markerfacecolor=FACE if curve.extrapolated else colour,
             markersize=4.5 if shown else 3,
             capsize=2,
             zorder=3 if shown else 2,
@@ -67,8 +53,7 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison], metric: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(6) if high / low < 5 else LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    where = ", extrapolated" if any(curve.extrapolated for curve in curves) else ""
-    axes.set_xlabel(f"{unit} to the end of the schedule{where}", fontsize=9)
+    axes.set_xlabel(f"{unit} to the end of the schedule", fontsize=9)
     prices = {curve.hourly for curve in curves}
     if len(prices) == 1 and (hourly := prices.pop()):
         each = hourly / 60 / scale
@@ -97,34 +82,3 @@ def _seeds(curve: Comparison) -> str:
     """Return the number of seeds of each point."""
     counts = sorted({gain.seeds for gain in curve.gains})
     return f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
-
-
-def _draw_gains(axes: Any, curves: Sequence[Comparison]) -> None:
-    rows = curves[1:]
-    lengths = {gain.ratio: gain.length for curve in rows for gain in curve.gains}
-    ratios = sorted(lengths)
-    for row, curve in enumerate(rows):
-        for gain in curve.gains:
-            if gain.quality_at_equal_time is not None:
-                place = ratios.index(gain.ratio)
-                _draw_gain(axes, row + 0.3 * (place / max(1, len(ratios) - 1) - 0.5), gain, MARKERS[place % 7])
-    axes.axvline(0, color=GREY, linewidth=1)
-    axes.locator_params(axis="x", nbins=6)
-    axes.set_yticks(range(len(rows)), [shortened(curve.label, MAX_NAME_LENGTH) for curve in rows], fontsize=7.5)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlabel("difference of quality at equal time, 95 % interval", fontsize=9)
-    axes.set_title("Gain over the baseline's curve", fontsize=11, loc="left")
-    for place, ratio in enumerate(ratios):
-        axes.plot([], [], MARKERS[place % 7], color=GREY, markersize=4.5, label=f"length {lengths[ratio]}")
-    axes.legend(fontsize=7.5, frameon=False, loc="best")
-    _style(axes, "x")
-
-
-def _draw_gain(axes: Any, row: float, gain: Gain, marker: str) -> None:
-    difference = gain.quality_at_equal_time
-    colour = {"better": BETTER, "worse": WORSE}.get(gain.verdict, GREY)
-    if difference is not None:
-        if difference.bounds:
-            axes.plot(difference.bounds, [row, row], color=colour, linewidth=1.4)
-        face = FACE if gain.extrapolated else colour
-        axes.plot(difference.value, row, marker, color=colour, markerfacecolor=face, markersize=4.5)

@@ -145,21 +145,13 @@ def details(score: Score) -> list[str]:
     shares = [("evaluation", score.evaluation_share), ("cold first epoch", score.first_epoch_share)]
     if texts := [f"{what} {share:.1%}" for what, share in shares if share is not None]:
         line("share", ", ".join(texts))
-    if score.first_throughput is not None:
-        later = f", later {score.later_throughput:,.1f}" if score.later_throughput is not None else ""
-        line("training", f"first epoch or block {score.first_throughput:,.1f} samples/s{later}")
     if (parts := score.parts) is not None:
         done = f"{number(parts.samples)} {parts.unit} at {number(parts.samples_per_second)}/s"
         line("parts", f"{done} are {parts.training_share:.1%} of the mean time, the rest is evaluation and start-up")
-    caches = [] if score.caches_dropped is None else ["dropped" if score.caches_dropped else "not dropped"]
-    if score.page_cache_resident is not None:
-        caches.append(f"{score.page_cache_resident:.1%} of the data in the page cache before the clock")
-    if caches:
-        line("caches", ", ".join(caches))
     outside = [("initialization", score.init_minutes), ("gap before run_start", score.gap_minutes)]
     if texts := [f"{what} {minutes:.3f} min" for what, minutes in outside if minutes is not None]:
         line("untimed", ", ".join(texts))
-    energies = zip(KINDS.values(), (score.energy_joules, score.gpu_joules, score.cpu_joules), strict=True)
+    energies = zip(KINDS.values(), (score.gpu_joules, score.cpu_joules), strict=True)
     if texts := [f"{joules:,.0f} J of the {what}" for what, joules in energies if joules is not None]:
         line("energy", f"{', '.join(texts)} ({UNVERIFIED})")
     if score.unmeasured:

@@ -14,14 +14,13 @@ from judging.scoring.clocks import Clocks, clocks
 from judging.scoring.cost import Cost, cost
 from judging.scoring.decomposition import TimeParts, run_parts, shared_unit, time_parts
 from judging.scoring.olympic import RunSelection, added, as_summarized, mean_interval, olympic, select_runs
-from judging.scoring.power import set_energies
 from judging.scoring.run_set import UNKNOWN, SetName, copied, is_packaged, mismatch, sets_of
 from judging.scoring.target_test import NotTestable, TargetTest, target_test_of
 from mlevents import keys
 from mlevents.checks.convergence import Convergence, convergence, scaling_factor, scaling_fault
 from mlevents.checks.log_check import usual_ruleset
 from mlevents.record import read, result_files
-from mlevents.rounds import BenchmarkRules, rulesets_of
+from mlevents.rounds import KNOWN_ROUNDS, NO_RULES, BenchmarkRules, rulesets_of
 from mlevents.rounds import ruleset as rules_named
 from mlevents.rounds.own_rules import usual_ruleset_of
 from mlevents.run_status import failure, rules_of, target
@@ -50,8 +49,8 @@ class ScoredSet:
 
 @dataclass(frozen=True, kw_only=True)
 class SetTimes:
-    """Times to train of a set in minutes. `runs` and `energies` (joules) are in the order of the files; None for a run
-    that did not end in success at its target.
+    """Times to train of a set in minutes. `runs` are in the order of the files; None for a run that did not end in
+    success at its target.
 
     Statistics are over the successful runs, of the `window` only if there is one, and None if there are too few; they
     and the score, but not `runs`, are multiplied by `scaling_factor`."""
@@ -72,9 +71,7 @@ class SetTimes:
     undisturbed_minutes: float | None  # the score of the undisturbed runs alone, if some were disturbed
     # Of the mean before `scaling_factor`, without a score of all runs that reached the target.
     parts: TimeParts | None
-    energies: list[float | None]
-    energy_joules: float | None
-    # Of the GPUs and of the processors, by counters in the logs; why they are not known, if the logs say it.
+    # Energy of the GPUs and of the processors, by counters in the logs; why they are not known, if the logs say it.
     gpu_joules: float | None = None
     cpu_joules: float | None = None
     unmeasured: str = ""
@@ -89,17 +86,11 @@ class RunMeans:
     quality: float | None  # geometric mean of the final quality, which the open division must report
     evaluation_share: float | None
     first_epoch_share: float | None  # excess of the first epoch over the median later one: cold caches, compilation
-    first_throughput: float | None  # of training in the first epoch or block, samples per second
-    later_throughput: float | None  # the same of the median later one
-    caches_dropped: bool | None  # True if all logs say so
-    page_cache_resident: float | None  # share of the data in the page cache before the clock: the maximum over the runs
     init_minutes: float | None
     gap_minutes: float | None  # from the end of initialization to run_start: no rule limits it
 
 
-AVERAGED: Final = (
-    *("evaluation_share", "first_epoch_share", "first_throughput", "later_throughput", "init_minutes", "gap_minutes"),
-)
+AVERAGED: Final = ("evaluation_share", "first_epoch_share", "init_minutes", "gap_minutes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +240,7 @@ def score_set(
     if reason := reason or runs.selected.reason:
         unscored = RunSelection(chosen=runs.selected.chosen, windows=runs.selected.windows)
         runs = replace(runs, selected=unscored)
-    times = _times(runs, factor, converged, notes)
+    times = _times(runs, factor, converged)
     notes += _remarks(runs, times, converged)
     test, untestable = _tested(runs, tested_target)
     counted = [run if test or not failed else None for run, failed in zip(summaries, runs.failures, strict=True)]
@@ -294,19 +285,18 @@ def _runs(summaries: Sequence[RunSummary], benchmark: str, ruleset: str | None, 
         selected = select_runs(summaries, minutes, rules, demonstration=demonstration, windows=windows)
     else:
         unknown = "there are no rules for" if ruleset is None else f"ruleset {ruleset} does not have"
+        if ruleset == NO_RULES.name:
+            unknown = f"there are only rules of {KNOWN_ROUNDS}, not for the round of these logs of"
         selected = RunSelection(chosen=tuple(range(len(summaries))), reason=f"{unknown} benchmark '{benchmark}'")
     return _Runs(summaries, benchmark, rules, ruleset, demonstration, failures, minutes, selected)
 
 
-def _times(runs: _Runs, factor: float | None, converged: Convergence | None, notes: list[str]) -> SetTimes:
-    """Return the times of a set; `notes` get remarks on its energy."""
+def _times(runs: _Runs, factor: float | None, converged: Convergence | None) -> SetTimes:
+    """Return the times of a set."""
     selected, minutes, scale = runs.selected, runs.minutes, factor or 1.0
     names = [run.path.name for run in runs.summaries]
     times = [time for i in selected.chosen if (time := minutes[i]) is not None]
     interval = mean_interval(times)
-    powered = (runs.summaries[0].path.parent / "power").is_dir()
-    energies = set_energies(runs.summaries, minutes, notes) if powered else []
-    joules = [energy for i in selected.averaged if energies and (energy := energies[i]) is not None]
     quiet = None
     if runs.disturbances and runs.rules and selected.minutes is not None:
         calm = [minutes[i] for i in selected.chosen if names[i] not in runs.disturbances]
@@ -331,8 +321,6 @@ def _times(runs: _Runs, factor: float | None, converged: Convergence | None, not
         unapplied_factor=converged.factor if converged and factor is None and converged.factor > 1 else None,
         undisturbed_minutes=None if quiet is None else quiet[0] * scale,
         parts=time_parts(parts, unit) if unit else None,
-        energies=energies,
-        energy_joules=added(joules) / len(joules) * scale if joules else None,
         gpu_joules=gpu,
         cpu_joules=cpu,
         unmeasured=next((run.unmeasured for run in runs.summaries if run.unmeasured), ""),
@@ -342,22 +330,20 @@ def _times(runs: _Runs, factor: float | None, converged: Convergence | None, not
 def _means(runs: _Runs, notes: list[str]) -> RunMeans:
     """Return means over the successful runs; `notes` get the remark on a missing quality."""
     succeeded = runs.succeeded
-    dropped = [run.caches_dropped for run in succeeded if run.caches_dropped is not None]
-    resident = [run.page_cache_resident for run in succeeded if run.page_cache_resident is not None]
     return RunMeans(
         progress=[
             None if failed or not run.quality else run.quality[-1].progress
             for run, failed in zip(runs.summaries, runs.failures, strict=True)
         ],
         quality=_geometric_mean([run.final_quality for run in succeeded], notes),
-        caches_dropped=all(dropped) if dropped else None,
-        page_cache_resident=max(resident, default=None),
         **{name: _mean(getattr(run, name) for run in succeeded) for name in AVERAGED},
     )
 
 
 def _remarks(runs: _Runs, times: SetTimes, converged: Convergence | None) -> Iterator[str]:
     """Yield what a reader of the score should know beside it."""
+    if (runs.summaries[0].path.parent / "power").is_dir():
+        yield "the files in power/ are not read; MLCommons' result_summarizer computes their energy"
     for run in runs.succeeded:
         if run.resumed:
             yield f"{run.path.name} was interrupted and resumed; its time includes the interruption"

@@ -9,9 +9,8 @@ from mlevents import keys
 from mlevents.evaluations import evaluated_offline
 from mlevents.event import Event, Finding, Level, is_number
 from mlevents.record import RunRecord
-from mlevents.rounds import BenchmarkRules, Ruleset
+from mlevents.rounds import FIRST_ROUND_MS, BenchmarkRules, Ruleset
 
-FIRST_ROUND_MS: Final = 1_514_764_800_000  # 1 January 2018, the year of MLPerf's first round
 TRAINED: Final = frozenset({keys.EPOCH_START, keys.EPOCH_STOP, keys.BLOCK_START, keys.BLOCK_STOP})
 
 

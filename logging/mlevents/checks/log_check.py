@@ -12,7 +12,7 @@ from mlevents.checks.required_keys import check_required
 from mlevents.event import Finding, Level, is_number, short
 from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord, read
-from mlevents.rounds import MLPERF_RULESETS, NO_RULES, Ruleset, named_round, own_rules
+from mlevents.rounds import KNOWN_ROUNDS, MLPERF_RULESETS, NO_RULES, Ruleset, is_older, named_round, own_rules
 from mlevents.summary import SUBMISSION, RunSummary, summarize
 
 
@@ -108,12 +108,18 @@ def _machine_load(run: CheckedRun) -> Iterator[Finding]:
 
 def _known_benchmark(run: CheckedRun) -> Iterator[Finding]:
     if run.rules.name == NO_RULES.name:
-        of_round = run.record.text(keys.RULESET) or named_round(run.record.path.absolute())
-        what = f"round {of_round}" if of_round else f"benchmark {short(run.record.benchmark)}"
-        message = f"there are no rules for {what} here: only clock, status and seed were checked, and MLCommons' "
+        record = run.record
+        of_round = record.text(keys.RULESET) or named_round(record.path.absolute())
+        what = f"round {of_round}" if of_round else f"benchmark {short(record.benchmark)}"
+        if not of_round and record.started and is_older(record.benchmark, record.started.time_ms):
+            of_round = what = "a round as old as the run, by its date,"
+        message = (
+            f"there are no rules for {what} here, but for {KNOWN_ROUNDS}: only clock, status and seed were checked, "
+        )
         # A name that no round has may be a mistake of this log.
         level: Level = "warning" if of_round else "error"
-        yield run.finding(level, "no-rules" if of_round else "benchmark-known", f"{message}checker was not run")
+        rule = "no-rules" if of_round else "benchmark-known"
+        yield run.finding(level, rule, f"{message}and MLCommons' checker was not run")
     elif run.record.benchmark is not None and run.benchmark is None:
         known = ", ".join(run.rules.benchmarks)
         message = f"ruleset {run.rules.name} has no benchmark {short(run.record.benchmark)} (known: {known})"
@@ -136,7 +142,7 @@ def _submission_order(run: CheckedRun) -> Iterator[Finding]:
     for event in filter(None, map(run.record.first, SUBMISSION)):
         if stop is not None and run.position[id(event)] > run.position[id(stop)]:
             where = f"{event.key} is logged after init_stop (line {stop.line})"
-            if event.key == keys.SUBMISSION_DIVISION and len(set(run.rules.init_minutes.values())) > 1:
+            if event.key == keys.SUBMISSION_DIVISION:
                 message = f"{where}; MLCommons' checker needs the division earlier to select the initialization limit"
                 yield run.finding("error", "submission-order", message, event)
             else:

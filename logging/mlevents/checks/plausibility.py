@@ -25,13 +25,12 @@ HURRIED: Final = 0.5  # of the median epoch; epochs of the published rounds last
 FAR_FROM_USUAL: Final = 0.3  # of the median time per sample of a block, or of the time of an evaluation
 SPREADS: Final = 5  # median deviations from the median; some published logs have blocks of any length
 FEWEST: Final = 4  # of which there is a usual one
-# Seconds of the fastest run of any scale in MLCommons' rounds v1.0 to v5.1, measured on their logs.
+# Seconds of the fastest run of any scale in MLCommons' rounds up to v5.1, measured on their logs.
 FASTEST: Final = (
     {"bert": 6.7, "resnet": 11.0, "unet3d": 31.2, "ssd": 43.2, "rnnt": 87.3, "maskrcnn": 87.6, "minigo": 817.6}
     | {"dlrm": 37.0, "dlrm_dcnv2": 40.6, "stable_diffusion": 45.6, "rgat": 46.0, "gnn": 51.9, "retinanet": 82.8}
     | {"llama2_70b_lora": 21.9, "gpt3": 206.4, "llama31_8b": 282.2, "llama31_405b": 598.3, "flux1": 710.0}
 )
-FASTEST_ON_COCO: Final = {"ssd": 18.7}  # until v1.1, a smaller network
 RECORD: Final = 0.5  # of the fastest run; newer hardware halves the record of a benchmark in a round or two
 FEWEST_LARS_STEPS: Final = 200  # fewer are epochs, as in NVIDIA's logs: the largest batches take about 1,000 steps
 
@@ -117,8 +116,7 @@ def throughput(run: CheckedRun) -> Iterator[Finding]:
 
 def record_time(run: CheckedRun) -> Iterator[Finding]:
     """Report a successful run that is far faster than the fastest published one, of any number of accelerators."""
-    older = FASTEST_ON_COCO if run.benchmark is not None and run.benchmark.dataset == "coco" else {}
-    fastest, minutes = (FASTEST | older).get(run.record.benchmark or "", 0.0), run.record.minutes
+    fastest, minutes = FASTEST.get(run.record.benchmark or "", 0.0), run.record.minutes
     if minutes is None or run.record.is_demonstration or run.record.status != keys.SUCCESS:
         return
     if 60 * minutes < RECORD * fastest:
@@ -133,7 +131,7 @@ def date(run: CheckedRun) -> Iterator[Finding]:
     """Report a run that began in the future, or after the closing of the round that its folder names, which
     demonstrations are not runs of.
 
-    No published log of v1.0 to v5.1 did; runs older than their round are common."""
+    No published log up to v5.1 did; runs older than their round are common."""
     started = run.record.started
     if started is None or not FIRST_RUN_MS <= started.time_ms < LAST_TIME_MS:
         return

@@ -7,9 +7,10 @@ from itertools import pairwise, zip_longest
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.check_context import FIRST_ROUND_MS, TRAINED, CheckedRun
+from mlevents.checks.check_context import TRAINED, CheckedRun
 from mlevents.evaluations import CLOCK_TOLERANCE_MS, PROGRESS, checkpoints, first_passing
 from mlevents.event import Event, Finding, Level, is_number, short
+from mlevents.rounds import FIRST_ROUND_MS
 
 CLOCK_TOLERANCE_SHARE: Final = 0.002  # of the monotonic time: four times the 0.05 % by which NTP may slew a clock
 GAP_WORTH_NOTING_MS: Final = 1000.0

@@ -27,7 +27,9 @@ BENCHMARK_DATASET: Final[dict[str, str]] = {
     name: benchmark.dataset for rules in RULESETS.values() for name, benchmark in rules.benchmarks.items()
 }
 
-FIRST_RUN_MS: Final = 1_598_918_400_000  # 2020-09-01: earlier logs are of rounds before v1.0, or of no real time
+KNOWN_ROUNDS: Final = f"{training.ROUNDS[0].round} to {training.ROUNDS[-1].round}"
+FIRST_ROUND_MS: Final = 1_514_764_800_000  # 1 January 2018, the year of MLPerf's first round
+FIRST_RUN_MS: Final = 1_638_316_800_000  # 1 December 2021: v1.1, the round before the first one here, had closed
 LAST_TIME_MS: Final = 253_402_300_800_000  # the year 10000, which datetime lacks
 
 # The rounds of the published open-division results that these benchmarks are compared with.
@@ -47,15 +49,23 @@ def rulesets_of(benchmark: str) -> tuple[str, ...]:
     return tuple(name for name, rules in RULESETS.items() if benchmark in rules.benchmarks)
 
 
+def is_older(benchmark: str | None, started_ms: float) -> bool:
+    """Return True for a run of one of MLPerf's benchmarks in a round before the first one here."""
+    known = any(benchmark in rules.benchmarks for rules in training.ROUNDS)
+    return known and FIRST_ROUND_MS <= started_ms < FIRST_RUN_MS
+
+
 def default_ruleset(benchmark: str, started_ms: float | None = None) -> str:
     """Return the name of the default ruleset of `benchmark`: the newest that has it.
 
     For ResNet and BERT it is the round of the published results that they are compared with. For a run that started at
     `started_ms`, milliseconds since 1970, it is the first round with the benchmark that was open then or later, if any.
-    Raises ValueError if the benchmark is unknown."""
+    A run before the first round here has `NO_RULES`. Raises ValueError if the benchmark is unknown."""
     known = rulesets_of(benchmark)
     if not known:
         raise ValueError(f"no rules for benchmark {benchmark!r}; known: {', '.join(BENCHMARK_DATASET)}")
+    if started_ms is not None and is_older(benchmark, started_ms):
+        return NO_RULES.name
     if started_ms is not None and FIRST_RUN_MS <= started_ms < LAST_TIME_MS:
         month = datetime.fromtimestamp(started_ms / 1e3, UTC).strftime("%Y-%m")
         for name in known:
@@ -74,8 +84,7 @@ def named_round(path: Path | str) -> str | None:
         match = re.match(r"(?:(training|hpc)_results_)?v([0-9]+[.][0-9]+)(?![0-9.])", parts[index])
         if match and (match[1] or match.end() == len(parts[index])):
             name = f"{'hpc ' if match[1] == 'hpc' else ''}{match[2]}.0"
-            known = name in MLPERF_RULESETS and not name.startswith("1.")
-            if known or match[1] or parts[index + 2 : index + 3] == ("results",):
+            if name in MLPERF_RULESETS or match[1] or parts[index + 2 : index + 3] == ("results",):
                 return name
     return None
 

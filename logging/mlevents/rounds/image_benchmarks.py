@@ -66,25 +66,6 @@ SSD: Final = task("ssd", "openimages", "mean average precision", 0.340, runs=5)(
     ),
 )
 
-# SSD-ResNet34 on COCO, until v1.1.
-SSD_COCO: Final = task("ssd", "coco", "mean average precision", 0.230, runs=5)(
-    evaluation_interval=EvaluationInterval(constant=5),
-    open_keys=OPEN_KEYS,
-    closed_keys=(
-        *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_BASE_LR, keys.OPT_WEIGHT_DECAY),
-        *once_each(keys.MODEL_BN_SPAN, keys.OPT_LR_WARMUP_STEPS, value=(within(least=1),)),
-        once("opt_learning_rate_warmup_factor", NOT_NEGATIVE),
-        once("max_samples", constraint.among(1, 50)),
-        # The rule file checks 40 and 50 times whole tenths, of which its reader keeps the last only.
-        once(
-            "opt_learning_rate_decay_boundary_epochs",
-            Constraint("a list with a whole multiple of 5 as its second", lambda value, _: is_whole(value[1] / 5)),
-        ),
-        evaluation(within(least=0.230, below=1.0)),
-    ),
-)
-
-
 _BOX_AND_MASK: Final = (parts(BBOX=within(), SEGM=within()),)
 
 MASKRCNN: Final = task("maskrcnn", "coco", "box average precision", 0.377, runs=5)(

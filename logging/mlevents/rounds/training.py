@@ -1,4 +1,4 @@
-"""MLPerf Training's rounds from v1.0 on: v2.0 in full, each other one as its difference from a neighbour; benchmarks
+"""MLPerf Training's rounds from v2.0 on: v2.0 in full, each other one as its difference from a neighbour; benchmarks
 beyond them."""
 
 import math
@@ -9,11 +9,11 @@ from typing import Final
 from mlevents import keys
 from mlevents.rounds import language_benchmarks as language
 from mlevents.rounds import upstream_defects as defects
-from mlevents.rounds.constraint import WHOLE, multiple_of, related, within
-from mlevents.rounds.image_benchmarks import FLUX1, MASKRCNN, RESNET, SSD, SSD_COCO, UNET3D, stable_diffusion
+from mlevents.rounds.constraint import WHOLE, related, within
+from mlevents.rounds.image_benchmarks import FLUX1, MASKRCNN, RESNET, SSD, UNET3D, stable_diffusion
 from mlevents.rounds.language_benchmarks import BERT, GPT3, LLAMA2_70B_LORA, RNNT
 from mlevents.rounds.recommendation_benchmarks import DLRM, DLRM_DCNV2, DLRMV4, GNN, MINIGO
-from mlevents.rounds.required import RequiredKey, fixed, named, once, replaced
+from mlevents.rounds.required import RequiredKey, named, once, replaced
 from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, Ruleset, next_round, task
 
 # v2.0, the reference round for ResNet. Source of names and occurrences, here and below: training_X.Y.0/*.yaml of the
@@ -66,33 +66,6 @@ V2_0: Final = Ruleset(
     ),
     closed_required=(once(keys.GRADIENT_ACCUMULATION_STEPS, within(above=0)),),  # closed_common.yaml
     benchmarks={rules.name: rules for rules in (RESNET, SSD, MASKRCNN, MINIGO, DLRM, BERT, RNNT, UNET3D)},
-)
-
-# v1.1, the round before: another object detector, 30 minutes of initialization in both divisions, and named tensors
-# asked for without consequence, except RNN-T's. Sources as above, and training_rules.adoc of September 2021.
-_NO_TENSORS: Final = (keys.WEIGHTS_INITIALIZATION,)
-V1_1: Final = next_round(
-    V2_0,
-    "1.1.0",
-    benchmarks=[
-        *(rules.requiring(without=_NO_TENSORS) for rules in (RESNET, DLRM, BERT, UNET3D)),
-        MASKRCNN.requiring(once(keys.OPT_BASE_LR, multiple_of(0.02)), without=_NO_TENSORS),
-        SSD_COCO,
-    ],
-    init_minutes={keys.OPEN: 30.0, keys.CLOSED: 30.0},
-    defects=tuple(map(defects.tensors_demanded, (RESNET, SSD_COCO, MASKRCNN, MINIGO, DLRM, BERT, UNET3D))),
-    last_month="2021-11",
-)
-
-# v1.0: RNN-T has six buckets, and SSD is evaluated after epochs of a list (training_rules.adoc of May 2021).
-V1_0: Final = next_round(
-    V1_1,
-    "1.0.0",
-    benchmarks=[
-        replace(SSD_COCO, evaluation_interval=None),
-        RNNT.requiring(*fixed(data_train_num_buckets=6)),
-    ],
-    last_month="2021-06",
 )
 
 # v2.1: a rule file for BERT that changed after the round; its own name of epsilon and today's mean the same.
@@ -304,7 +277,7 @@ V6_1: Final = next_round(
     last_month="2026-10",
 )
 
-ROUNDS: Final = (V1_0, V1_1, V2_0, V2_1, V3_0, V3_1, V4_0, V4_1, V5_0, V5_1, V6_0, V6_1)
+ROUNDS: Final = (V2_0, V2_1, V3_0, V3_1, V4_0, V4_1, V5_0, V5_1, V6_0, V6_1)
 
 # Benchmarks outside of MLPerf, under the general rules of its open division; MLCommons' tools do not know them.
 # Target: ln 24.11: the perplexity that MosaicML Composer's README of 2022 gives for its GPT-2 125M

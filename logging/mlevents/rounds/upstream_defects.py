@@ -4,7 +4,6 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.rounds.constraint import within
-from mlevents.rounds.image_benchmarks import WEIGHTS
 from mlevents.rounds.language_benchmarks import GPT3, LLAMA2_70B_LORA, LLAMA31_8B
 from mlevents.rounds.required import evaluation, named, once
 from mlevents.rounds.ruleset import BenchmarkRules, Repair, UpstreamDefect
@@ -20,33 +19,6 @@ BERT_EPSILON_RENAMED: Final = UpstreamDefect(
     repair=Repair(file="training_2.1.0/closed_bert.yaml", text="opt_lamb_epsilon", by="opt_epsilon"),
     today=(once(keys.OPT_LAMB_EPSILON),),
 )
-
-# In rule files of 1.1.0, from the key to the list of tensors.
-_TENSORS: Final = """\
-    NAME: weights_initialization
-    REQ: AT_LEAST_ONE
-    CHECK:
-        - "'tensor' in v['metadata']"
-    POST: >
-        s['initialized_tensors'] += [v['metadata']['tensor']]
-- END:
-    CHECK: >
-        sorted("""
-
-
-def tensors_demanded(rules: BenchmarkRules) -> UpstreamDefect:
-    """Return the defect of a rule file of 1.1.0 that requires named tensors, of which the round's checker warned."""
-    return UpstreamDefect(
-        *("tensors-demanded", rules.name, keys.CLOSED),
-        meaning="weights_initialization is required today, but the round's checker only warned of its absence",
-        source="mlcommons/logging pull request 175 of October 2021",
-        repair=Repair(
-            file=f"training_1.1.0/closed_{rules.name}.yaml",
-            text=_TENSORS,
-            by=_TENSORS.replace("    REQ: AT_LEAST_ONE\n", "").replace("sorted(", "True or sorted("),
-        ),
-        today=(WEIGHTS,),
-    )
 
 
 def open_gpt3_missing(name: str) -> UpstreamDefect:

@@ -64,8 +64,6 @@ TOLD: Final = frozenset({"evaluation-interval", "evaluation-points", "single-eva
 """Strict checks whose findings are told during the run."""
 MISSED: Final = "the target was not reached"
 ENDED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
-GRACE_SECONDS: Final = 5.0
-"""From a signal to the end of a process whose main thread is not in Python, as in a collective whose peer is gone."""
 MINUTE, HOUR = 60.0, 3600.0  # of an imagined run
 
 
@@ -116,8 +114,6 @@ class MLPerfRun:
         self._impossible = ""
         self._told: set[str] = set()
         self._handlers: dict[int, Any] = {}
-        self._wakeup = -1
-        self._closed = threading.Event()
         wall = time.time() - monotonic()  # a wall clock that is set during the run does not change its time
         self._log = RunLog(self.path, clock=lambda: wall + monotonic())
         self._protocol = Protocol(self._log, self.benchmark.progress)
@@ -213,7 +209,6 @@ class MLPerfRun:
             with suppress(OSError):  # which the end of the log says
                 self._stop_block()
         self._log.close(reason=reason)
-        self._closed.set()
         self._leave_signals()
 
     def __enter__(self) -> Self:
@@ -221,13 +216,6 @@ class MLPerfRun:
             for number in ENDED_BY:
                 if signal.getsignal(number) is signal.SIG_DFL:
                     self._handlers[number] = signal.signal(number, self._die)
-            if (other := signal.set_wakeup_fd(-1)) == -1:
-                reader, self._wakeup = os.pipe2(os.O_CLOEXEC)
-                os.set_blocking(self._wakeup, False)
-                signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
-                threading.Thread(target=self._watch, args=(reader,), daemon=True).start()
-            else:  # of an event loop, which is in Python
-                signal.set_wakeup_fd(other)
             os.register_at_fork(after_in_child=self._leave_signals)  # they are the parent's
         return self
 
@@ -244,24 +232,10 @@ class MLPerfRun:
         finally:
             os.kill(os.getpid(), number)
 
-    def _watch(self, reader: int) -> None:
-        """Abort the run and exit on a signal that the main thread does not come to handle."""
-        with open(reader, "rb", buffering=0) as pipe:
-            while number := pipe.read(1):
-                if number[0] in self._handlers and not self._closed.wait(GRACE_SECONDS):
-                    try:
-                        self._log.close(reason=f"interrupted by {signal.Signals(number[0]).name}")
-                    finally:
-                        os._exit(128 + number[0])
-
     def _leave_signals(self) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers.clear()
-        if self._wakeup != -1:
-            signal.set_wakeup_fd(-1)
-            os.close(self._wakeup)
-            self._wakeup = -1
 
     def _advance(self, progress: Mapping[str, float]) -> None:
         unit = self.benchmark.unit

@@ -105,40 +105,6 @@ def test_money_buys_time_on_each_configs_own_system():
         Budget.parse("4 days")
 
 
-def powered(curve: Curve, watts: float) -> Curve:
-    """The curve of runs whose GPUs draw `watts` in the first minute and less later: energy is not linear in time."""
-    runs = [run for runs in curve.budgets.values() for run in runs.values()]
-    joules = {run.path: 60 * watts * run.minutes**0.8 for run in runs}
-    return replace(curve, joules=joules, energy="GPUs")
-
-
-def test_an_energy_buys_the_time_in_which_a_run_uses_it_and_is_interpolated_as_time_is():
-    exact = powered(curve("base", LENGTHS), 500.0)
-    (answer,) = at_budget([exact], Budget.parse("0.05 kWh"))
-    minutes = (0.05 * 3.6e6 / 30_000) ** 1.25
-    assert answer.quality.value == pytest.approx(math.log2(minutes) / 10)
-    assert answer.minutes.value == pytest.approx(minutes)
-    (answer,) = at_budget([exact], Budget.parse("12min"))
-    assert answer.joules == pytest.approx(30_000 * 12**0.8)
-    (answer,) = at_quality([exact], 0.35)
-    assert answer.joules == pytest.approx(30_000 * 2 ** (3.5 * 0.8)) and answer.energy == "GPUs"
-    assert "to 0.35: base 11.3 min [10.8 min, 11.8 min], 58.04 Wh of GPUs" in sentence([answer], 0.35, answer)
-
-
-def test_an_energy_answers_for_the_thrifty_config_though_it_is_slow_and_says_what_was_not_measured():
-    hungry = powered(curve("base", {0.5: 4.0, 2.0: 16.0}), 500.0)
-    thrifty = powered(curve("thrifty", {1.0: 4.0, 2.0: 16.0}), 300.0)
-    asked = Budget.parse("150000J")
-    answers = at_budget([hungry, thrifty], asked)
-    winner = best(answers)
-    assert winner.label == "thrifty" and winner.better.value > 0
-    assert {"quality for 150000 J", "energy of GPUs"} <= {*answer_table.table(answers, asked, winner).header}
-    late = at_budget([hungry, thrifty], Budget.parse("1kWh"))
-    assert "its longest run took 76.58 Wh; a length of about x26 would show it" in late[0].why
-    with pytest.raises(UsageError, match="needs the energy of every run, and not all logs have it: OSError"):
-        at_budget([replace(BASE, energy="OSError")], asked)
-
-
 def shifted(label: str, points: dict[float, tuple[float, float]], lucky: dict[int, float] | None = None) -> Curve:
     """A curve of four seeds through `points` (minutes, quality) by ratio; `lucky` seeds have so much more quality."""
     of = {

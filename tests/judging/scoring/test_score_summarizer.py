@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from judging.scoring.score import Score, score
-from tests.judging.scoring.test_power import steady, write_power
 
-Both = tuple[dict[str, Score], dict[str, list[float | None]]]
+Both = tuple[dict[str, Score], dict[str, float | None]]
 
-# What the tool finds for a package, by "system benchmark": [minutes, joules]. It prints nothing that says it at once.
+# What the tool finds for a package, by "system benchmark": minutes. It prints nothing that says it at once.
 CHILD = """
 import contextlib, functools, io, json, operator, sys
 from mlperf_logging.result_summarizer import result_summarizer
@@ -27,9 +26,8 @@ for folder, ruleset in zip(sys.argv[1::2], sys.argv[2::2]):
     for row in rows.to_dict("records"):
         for column, value in row.items():
             benchmark, _, what = column.partition(":")
-            if what in ("time_to_train", "Energy"):
-                known = value is not None and value == value
-                found.setdefault(f"{row['system']} {benchmark}", []).append(float(value) if known else None)
+            if what == "time_to_train":
+                found[f"{row['system']} {benchmark}"] = float(value) if value is not None and value == value else None
 print(json.dumps(found))
 """
 SYSTEM = {
@@ -49,7 +47,7 @@ CLOSED_BERT = dict.fromkeys(
 )
 
 
-def summarized(*packages: tuple[Path, str]) -> dict[str, list[float | None]]:
+def summarized(*packages: tuple[Path, str]) -> dict[str, float | None]:
     """What the summarizer finds; the folders must be copies, since it writes into them."""
     command = [sys.executable, "-c", CHILD, *(str(word) for package in packages for word in package)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -97,18 +95,6 @@ def both(tmp_path_factory, write_run) -> Both:
     volume = package.add("volume", "unet3d", 40, qualities=(0.5, 0.95), changes={7: {"qualities": (0.1, 0.2)}})
     for number in (0, 11, 30):
         (volume / f"result_{number}.txt").write_bytes(b"")
-    measured = package.add("measured")
-    watts = random.Random(3)
-    for number in range(5):
-        begin = (1.8e9 + number * 1e5) * 1000
-        power = measured / "power" / f"result_{number}"
-        for node in range(2):
-            readings = [
-                (key, time, watts.uniform(100, 900) if key == "power_reading" else None)
-                for key, time, _ in steady(0.0, 1000, begin)
-            ]
-            write_power(power / f"node_{node}.txt", [("conversion_eff", begin - 1, 0.93), *readings])
-        write_power(power / "sw_0.txt", [("interconnect_power_est", begin, 41.5)])
     later = Package(root / "training_results_v5.0" / "Org", write_run)
     closed = {"qualities": (0.5, 0.6, 0.73), "submission_division": "closed", **CLOSED_BERT}
     (later.add("closed_scaled", "bert", 10, **closed) / "scaling.json").write_text('{"scaling_factor": 1.0043961}')
@@ -120,11 +106,11 @@ def both(tmp_path_factory, write_run) -> Both:
     return {f"{one.system} {one.benchmark}": one for one in score([root])}, theirs
 
 
-@pytest.mark.parametrize("name", ["plain resnet", "one_unreadable resnet", "measured resnet", "closed_scaled bert"])
+@pytest.mark.parametrize("name", ["plain resnet", "one_unreadable resnet", "closed_scaled bert"])
 def test_the_digits_are_the_summarizers(both, name):
     ours, theirs = both
     assert ours[name].reason is None
-    assert [ours[name].score_minutes, ours[name].energy_joules] == theirs[name]
+    assert ours[name].score_minutes == theirs[name]
 
 
 def test_closed_scaling_is_applied_and_open_scaling_is_not(both):
@@ -132,7 +118,7 @@ def test_closed_scaling_is_applied_and_open_scaling_is_not(both):
     closed, opened = ours["closed_scaled bert"], ours["open_scaled resnet"]
     assert closed.scaling_factor == 1.0043961 and closed.ruleset == "5.0.0"
     assert opened.scaling_factor is None and any("scaling.json (0.5) is ignored" in note for note in opened.notes)
-    assert opened.score_minutes == 2 * (theirs["open_scaled resnet"][0] or 0)
+    assert opened.score_minutes == 2 * (theirs["open_scaled resnet"] or 0)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +133,9 @@ def test_closed_scaling_is_applied_and_open_scaling_is_not(both):
 )
 def test_sets_that_the_rules_forbid_have_no_score(both, name, why):
     ours, theirs = (scores[f"{name} resnet"] for scores in both)
-    assert theirs[0] is not None
+    assert theirs is not None
     assert ours.score_minutes is None and why in (ours.reason or "")
-    assert ours.energy_joules is None and not ours.fastest
+    assert not ours.fastest
 
 
 def test_aborted_runs_are_the_slowest(both):
@@ -157,7 +143,7 @@ def test_aborted_runs_are_the_slowest(both):
     aborted, volume = ours["one_aborted resnet"], ours["volume unet3d"]
     assert volume.reason is None
     assert aborted.slowest == ["result_2.txt"] and aborted.failures == {"result_2.txt": "was aborted"}
-    assert aborted.score_minutes != theirs["one_aborted resnet"][0]
+    assert aborted.score_minutes != theirs["one_aborted resnet"]
     # Three logs are unreadable, one missed its target; four may be dropped.
     assert {*volume.slowest} == {f"result_{number}.txt" for number in (0, 7, 11, 30)} and len(volume.fastest) == 4
     times = sorted(time for time in volume.runs if time is not None)
@@ -169,7 +155,7 @@ def test_published_logs_give_the_summarizers_digits(published, tmp_path):
     shutil.copytree(published, copy)
     theirs = summarized((copy, "2.0.0"))
     ours = {f"{one.system} {one.benchmark}": one.score_minutes for one in score([published])}
-    assert {name: their[0] for name, their in theirs.items() if their[0] is not None} == ours
+    assert {name: their for name, their in theirs.items() if their is not None} == ours
     assert sorted(map(repr, ours.values())) == sorted(
         ["110.51312777777777", "23.788505555555556", "21.371129166666666", "7.895954166666667"]
     )

@@ -222,29 +222,6 @@ def test_a_block_that_the_end_of_the_run_cuts_off_is_not_what_the_first_one_is_m
     assert make_set(1, change=change, accuracies=(0.76,))[0].first_epoch_share is None
 
 
-def test_a_summary_has_the_throughput_and_the_caches_that_the_log_tells_and_nothing_of_other_values(make_set):
-    def told(*values, **facts):
-        def change(runs):
-            (end,) = [place for place, record in enumerate(runs[0]) if record["key"] == "run_stop"]
-            for value in reversed(values):
-                runs[0].insert(end, {**runs[0][end - 1], "event_type": "POINT_IN_TIME", "key": "tracked_stats"})
-                runs[0][end]["value"] = value
-            for key, value in facts.items():
-                runs[0].insert(1, {**runs[0][0], "key": key, "value": value})
-
-        return make_set(1, change=change)[0]
-
-    rates = ({"throughput": 50}, {"loss": 1}, {"throughput": 100.0}, {"throughput": 400}, {"throughput": 200})
-    summary = told(*rates, page_cache_resident=0.25)
-    assert (summary.first_throughput, summary.later_throughput) == (50, 200)
-    assert (summary.caches_dropped, summary.page_cache_resident) == (True, 0.25)
-    summary = told("fast", None, {"throughput": True}, {"throughput": -1}, {"throughput": "9"}, page_cache_resident=7)
-    assert summary.first_throughput is summary.later_throughput is summary.page_cache_resident is None
-    assert told({"throughput": 3}).later_throughput is None
-    assert told(cache_clear=0).caches_dropped is False
-    assert told(cache_clear="no").caches_dropped is None
-
-
 def test_another_hyper_parameter_in_one_run_is_a_warning_and_an_equal_number_of_another_type_none(make_set):
     def change(runs):
         for number, run in enumerate(runs):

@@ -38,7 +38,6 @@ VALUES = {
     ("maskrcnn", keys.OPT_BASE_LR): 0.02,
     ("flux1", "evaluation_frequency"): 262_144,
     ("rnnt", "data_train_num_buckets"): 6,
-    ("ssd", "opt_learning_rate_decay_boundary_epochs"): [40, 50],
 }
 # What other keys are compared with, so it stands first.
 FIRST = (keys.GLOBAL_BATCH_SIZE, keys.OPT_LR_WARMUP_STEPS, keys.OPT_BASE_LR, "num_prompts_per_step")

@@ -3,10 +3,10 @@ const COLUMNS = [
   ["name", "Name"], ["file", "Log"], ["system", "System"], ["submitter", "Submitter"], ["round", "Round"], ["division", "Division"],
   ["hardware", "Hardware"], ["accelerators", "Accelerators", number], ["minutes", "Time", time], ["ratio", "Speed-up", (_, row) => comparison(row) ? factor(comparison(row)) : ""],
   ["cost", "Cost", money], ["joules", "Energy, J", number], ["asked", "Quality there", number], ["askedTime", "Time to it", time],
-  ["askedCost", "Cost to it", money], ["askedJoules", "Energy to it, J", number], ["quality", "Quality", number], ["samples", "Samples", number], ["unit", "Counted in"], ["rate", "Samples/s", number],
+  ["askedCost", "Cost to it", money], ["quality", "Quality", number], ["samples", "Samples", number], ["unit", "Counted in"], ["rate", "Samples/s", number],
   ["reached", "Reached", number], ["reason", "No score, because"], ["folder", "Folder"],
 ];
-const ASKED = { asked: "quality", askedTime: "minutes", askedCost: "usd", askedJoules: "joules" };
+const ASKED = { asked: "quality", askedTime: "minutes", askedCost: "usd" };
 const cell = (row, name) => name in ASKED ? atQuestion(row, ASKED[name]) : name === "ratio" ? comparison(row)?.ratio ?? null :
   name === "system" && !row.config || name === "unit" && row.unit === "samples" ? "" : name === "folder" && row.round ? "" : row[name] ?? null;  // other columns say it
 function sorted(rows) {

@@ -43,10 +43,8 @@ def _asked(curves: Sequence[Curve]) -> list[float | Budget]:
     steps = [low + (high - low) * number / (STEPS + 1) for number in range(1, STEPS + 1)]
     asked: list[float | Budget] = [own_quality(curves)]
     asked += dict.fromkeys(float(f"{quality:.3g}") for quality in steps if low < float(f"{quality:.3g}") < high)
-    for unit in ("s", "usd", "J"):
-        known = unit != "J" or base.joules
-        ends = [amount for amount, _ in base.mean_points(sign, joules=unit == "J")] if known else []
-        each = {"s": 60.0, "usd": (base.hourly or 0.0) / 60, "J": 1.0}[unit]
+    ends = [amount for amount, _ in base.mean_points(sign)]
+    for unit, each in (("s", 60.0), ("usd", (base.hourly or 0.0) / 60)):
         if each and len(ends) > 1:
             ratio = ends[-1] / ends[0]
             amounts = [ends[0] * each * ratio ** (number / (STEPS + 1)) for number in range(1, STEPS + 1)]
@@ -69,6 +67,6 @@ def _answered(curves: Sequence[Curve], asked: float | Budget) -> dict[str, Any]:
 
 def _values(answer: Answer) -> dict[str, float | None]:
     minutes = answer.minutes.value if answer.minutes and not answer.why else None
-    values = {"minutes": minutes, "usd": answer.usd, "joules": answer.joules}
+    values = {"minutes": minutes, "usd": answer.usd}
     values["quality"] = answer.quality.value if answer.quality else None
     return {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}

@@ -82,7 +82,7 @@ class PackageReport:
                 f"MLCommons' check: {official}",
                 *(f"    {message}" for message in self.official.messages if known),
                 f"strict check: {self.strict} (mlevents, ruleset {self.ruleset})",
-                *(f"    {line}" for line in group_lines([whole], self.folder.absolute(), "rule")),
+                *(f"    {line}" for line in group_lines([whole], self.folder.absolute())),
                 *(f"note: {note}" for note in self.notes),
                 table(self.scores).rstrip(),
             ]
