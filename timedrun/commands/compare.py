@@ -70,7 +70,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
 
 def has_curves(arguments: argparse.Namespace) -> bool:
     """Return True for curves: an option asks for them, a path is a sweep, or there are not two sets."""
-    options = ("baseline", "quality", "budget", "out")
+    options = ("baseline", "profile", "quality", "budget", "out")
     if any(getattr(arguments, name) not in (None, []) for name in options):
         return True
     paths = [Path(path) for path in arguments.paths]

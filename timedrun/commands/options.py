@@ -353,6 +353,9 @@ def add_compare(parser: ArgumentParser) -> None:
     add("--allow", nargs="+", default=[], metavar="KIND", help=kinds)
     _add_price(parser, f"also show the costs, of all sets or of each of two: {PRICE_HELP}", nargs="+", default=[])
     add("--baseline", metavar="LABEL", help="curve to compare with (default: the sweep's, or the first)")
+    elsewhere = "extrapolate the curves to another machine: output there of `timedrun profile --json`, one file a curve"
+    elsewhere += " (default LABEL: the curve of the profiled config)"
+    add("--profile", nargs="+", default=[], metavar="[LABEL=]FILE", help=elsewhere)
     asked = parser.add_mutually_exclusive_group()
     when = "answer when each curve has this quality, and for how much"
     asked.add_argument("--quality", type=float, metavar="Q", help=when)

@@ -65,7 +65,6 @@ ENDED: Final = {
     "completion": "`timedrun doctor --completion bash`",
     "list": "`timedrun show [BENCHMARK]`, or `timedrun show methods`",
     "check --by": "findings are grouped by rule; check the folder of one submitter for its own",
-    "compare --profile": "a time belongs to its machine: run the sweep there",
 }
 """Verbs and options that ended, and what is in their place."""
 

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from judging.checking.check_report import CheckResult, group_lines
 from judging.checking.verdicts import check_paths
 from judging.comparison.compare import MOST_NAMED, attempts_of, compare_sets, pairs_of, why_missed
-from judging.comparison.composition import Rates, run_seconds, together
+from judging.comparison.composition import run_seconds, together
 from judging.comparison.expected_time import Attempts, ExpectedTime, expected_time
+from judging.comparison.extrapolation import Rates
 from judging.comparison.quality_test import Quality, compare_quality
 from judging.comparison.sequential import FIRST_LOOK, confidence_of_look
 from judging.comparison.speedup_ratio import Ratio

@@ -63,12 +63,14 @@ class Answer:
     """Minutes of the shortest run, if all seeds have the quality by its end and some have it before."""
     why: str = ""  # reason for no answer
     usd: float | None = None
+    extrapolated: bool = False  # True if the times are of a profile of other hardware
 
     @classmethod
     def of(cls, curve: Curve, minutes: Interval | None, **found: Any) -> Answer:
         """Return the answer for `curve`, with the cost of `minutes` on its system."""
         usd = None if curve.hourly is None or minutes is None else curve.hourly * minutes.value / 60
-        return cls(label=curve.label, minutes=minutes, usd=usd, **found)
+        extrapolated = bool(curve.extrapolated)
+        return cls(label=curve.label, minutes=minutes, usd=usd, extrapolated=extrapolated, **found)
 
 
 def at_quality(curves: Sequence[Curve], quality: float) -> list[Answer]:

@@ -4,64 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from statistics import fmean
-from typing import Any, Final, Self
+from dataclasses import replace
+from typing import Any, Final
 
-import cattrs
-
+from judging.comparison.extrapolation import Rates, over_schedule
 from judging.ground.errors import UsageError
 
 COMPUTING: Final = ("forward", "backward", "optimizer")
 """Parts of a step in which one change alters what another one does; waits and calls of methods add up."""
-
-
-@dataclass(frozen=True)
-class Position:
-    """Step times at a position of the schedule."""
-
-    progress: float
-    seconds_per_step: float
-    parts: Mapping[str, float] = field(default_factory=dict)  # seconds of each part of a step
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Length of the profiled config's schedule."""
-
-    steps: int
-    evaluations: int = 0
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Seconds of a config's steps and evaluations: the part of `timedrun profile --json` that a composition needs."""
-
-    config: str
-    positions: list[Position]
-    evaluation_seconds: float
-    schedule: Schedule | None = None
-    global_batch: int | None = None
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """Return the rates in the values of a profile."""
-        return cattrs.structure(values, cls)
-
-
-def over_schedule(progress: Sequence[float], values: Sequence[float]) -> float:
-    """Return the mean over the schedule of `values` at the fractions `progress`, linear in
-    between and constant before the first and after the last; of values at one fraction, their mean counts."""
-    at: dict[float, list[float]] = {}
-    for place, value in zip(progress, values, strict=True):
-        at.setdefault(place, []).append(value)
-    points = [(place, fmean(at[place])) for place in sorted(at)]
-    points = [(0.0, points[0][1]), *points, (1.0, points[-1][1])]
-    area = 0.0
-    for (a, value), (b, other) in pairwise(points):
-        area += (b - a) * (value + other) / 2
-    return area
 
 
 def together(base: Rates, alone: Sequence[Rates]) -> Rates:

@@ -32,6 +32,8 @@ class Curve:
     label: str
     budgets: Mapping[float, Mapping[int, RunSummary]]
     unit: str = "x"  # before a budget in tables: "x" of a multiple, "" of a number
+    extrapolated: str = ""
+    """Machine and file of the profile from which the times were extrapolated; "" if they were measured."""
     hourly: float | None = None  # US dollars per hour of the system
 
     joules: Mapping[Path, float] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class Gain:
     usd: float | None = None  # cost of `minutes`, None without a price
     joules: float | None = None  # geometric mean of the energy, None if it is not known
     unit: str = "x"  # of its curve
+    extrapolated: bool = False  # True if the time was extrapolated from a profile of other hardware
     beyond: str = ""
     """Verdict where `quality_at_equal_time` gives none. If a seed is outside the baseline's times: "strictly better"
     than its shortest run, in time and quality, with each seed; "strictly worse" than its longest; "better" or "worse"
@@ -99,6 +102,7 @@ class Comparison:
     label: str
     gains: Sequence[Gain]
     warnings: Sequence[str] = field(default=())
+    extrapolated: str = ""
     hourly: float | None = None
     energy: str = ""  # measured part of the system, or the reason for no joules in the gains
 
@@ -155,7 +159,8 @@ def compare_curves(curves: Sequence[Curve]) -> list[Comparison]:
     for curve in curves:
         other = None if curve is baseline else baseline
         gains = [_gain(curve, ratio, other, sign, best) for ratio in sorted(curve.budgets)]
-        results.append(Comparison(label=curve.label, gains=gains, hourly=curve.hourly, energy=curve.energy))
+        facts = {"extrapolated": curve.extrapolated, "energy": curve.energy}
+        results.append(Comparison(label=curve.label, gains=gains, hourly=curve.hourly, **facts))
     return results
 
 
@@ -200,6 +205,7 @@ def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best:
         usd=curve.hourly and curve.hourly * minutes / 60,
         joules=geometric_mean(curve.joules[run.path] for run in runs.values()) if curve.joules else None,
         unit=curve.unit,
+        extrapolated=bool(curve.extrapolated),
         beyond=beyond,
         needs=needs,
     )

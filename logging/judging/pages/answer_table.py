@@ -41,7 +41,7 @@ def text(answer: Answer, asked: float | Budget) -> str:
     found, form = (answer.quality, "{:.4f}".format) if isinstance(asked, Budget) else (answer.minutes, _time)
     if found is None:
         return "" if answer.at_most is None else f"at most {_time(answer.at_most)}"
-    return bracketed([form(value) for value in (found.value, *(found.bounds or ()))])
+    return "~" * answer.extrapolated + bracketed([form(value) for value in (found.value, *(found.bounds or ()))])
 
 
 def _time(minutes: float) -> str:
@@ -114,10 +114,10 @@ def headline(curves: Sequence[Curve]) -> str:
 
 
 def answered(
-    curves: Sequence[Curve], comparisons: Sequence[Comparison], asked: float | Budget
+    curves: Sequence[Curve], comparisons: Sequence[Comparison], asked: float | Budget, notes: Sequence[str] = ()
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the answer for each curve as plain values, and as lines: the answer in words, a table, what is unknown and
-    why, and what restricts the answers."""
+    """Return the answer for each curve as plain values, and as lines: a table, what is unknown and why, what restricts
+    the answers, `notes`, and the answer in words."""
     answers = at_budget(curves, asked) if isinstance(asked, Budget) else at_quality(curves, asked)
     winner = best(answers, lower_is_better=direction(runs_of(curves)) < 0)
     kind = "best of those known there" if isinstance(asked, Budget) else "first there"
@@ -127,7 +127,9 @@ def answered(
         stdio.fitted(caption, 0),
         *table(answers, asked, winner).lines(stdio.terminal_columns(sys.stdout)),
         *(stdio.fitted(printable(f"{answer.label}: {answer.why}"), 4) for answer in answers if answer.why),
+        *grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves}),
         *grouped("warning:", {curve.label: curve.warnings for curve in comparisons[1:]}),
+        *notes,
         NOTICE,
     ]
     return {"verified": False, "notice": NOTICE, **as_json(answers, asked, winner)}, lines

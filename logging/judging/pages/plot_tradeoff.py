@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from judging.comparison.tradeoff import LEAST_SEEDS, Comparison, Gain
 from judging.pages.plot import COLOURS, GREY, MAX_NAME_LENGTH, _style, metric_of, new_figure
@@ -11,6 +11,8 @@ from judging.pages.score_table import NOTICE
 from mlevents.student_t import quantile
 from mlevents.summary import RunSummary
 from mlevents.terminal_escape import shortened
+
+FACE: Final = "white"  # fill of the marker of an extrapolated point
 
 
 def plot_tradeoff(comparisons: Sequence[Comparison], out: Path, runs: Sequence[RunSummary]) -> None:
@@ -21,7 +23,9 @@ def plot_tradeoff(comparisons: Sequence[Comparison], out: Path, runs: Sequence[R
     with new_figure(out, (7.0, max(4.5, 2 + 0.3 * len(comparisons))), 150) as figure:
         metric = metric_of(next((run.benchmark for run in runs if run.benchmark), ""), runs)
         _draw_curves(figure.subplots(), comparisons, metric)
-        figure.supxlabel(NOTICE, fontsize=7, color=GREY, wrap=True)
+        where = {curve.extrapolated for curve in comparisons} - {""}
+        notes = [f"Open markers: times extrapolated to {' and '.join(sorted(where))}." if where else "", NOTICE]
+        figure.supxlabel("\n".join(filter(None, notes)), fontsize=7, color=GREY, wrap=True)
 
 
 def _draw_curves(axes: Any, curves: Sequence[Comparison], metric: str) -> None:
@@ -42,7 +46,9 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison], metric: str) -> None:
             yerr=[_margin(gain) for gain in points],
             color=colour,
             linewidth=1.8 if shown else 0.8,
+            linestyle="--" if curve.extrapolated else "-",
             marker="o",
+            markerfacecolor=FACE if curve.extrapolated else colour,
             markersize=4.5 if shown else 3,
             capsize=2,
             zorder=3 if shown else 2,
@@ -53,7 +59,8 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison], metric: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(6) if high / low < 5 else LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel(f"{unit} to the end of the schedule", fontsize=9)
+    where = ", extrapolated" if any(curve.extrapolated for curve in curves) else ""
+    axes.set_xlabel(f"{unit} to the end of the schedule{where}", fontsize=9)
     prices = {curve.hourly for curve in curves}
     if len(prices) == 1 and (hourly := prices.pop()):
         each = hourly / 60 / scale

@@ -14,6 +14,10 @@ from judging.scoring.power import energy_text
 from mlevents.terminal_escape import printable, shortened
 
 HEADER = ("config", "length", "quality", "time", "at equal time", "same quality", "verdict")
+EXTRAPOLATED = (
+    "extrapolated, not measured: each run's own number of steps and evaluations at the seconds that a profile of its"
+    " config found on another machine, without start-up; intervals are the seeds' and not the profile's"
+)
 LONGEST_LABEL = 60  # characters of a label in a table
 
 
@@ -26,6 +30,7 @@ def captions(curves: Sequence[Comparison]) -> list[str]:
         "At equal time: difference of quality, positive if better; same quality: how many times sooner.",
         "Each interval holds the error of the interpolation between the baseline's lengths.",
         f"It is of 95 %: of {points} points without a difference {points / 20:.2g} show one on average.",
+        *([f"~: {EXTRAPOLATED}."] if any(curve.extrapolated for curve in curves) else []),
     ]
 
 
@@ -36,13 +41,14 @@ def table(curves: Sequence[Comparison]) -> Table:
     for curve in curves:
         for place, gain in enumerate(curve.gains):
             spread = "" if gain.quality_deviation is None else f" ± {gain.quality_deviation:.4f}"
+            about = "~" * gain.extrapolated
             rows.append(
                 [
                     shortened(curve.label, LONGEST_LABEL) if place == 0 else "",
                     gain.length,
                     f"{gain.quality:.4f}{spread}{' *' if gain.frontier else ''}",
-                    time(gain.minutes * 60),
-                    *["-" if gain.usd is None else dollars(gain.usd)] * priced,
+                    about + time(gain.minutes * 60),
+                    *["-" if gain.usd is None else about + dollars(gain.usd)] * priced,
                     *["-" if gain.joules is None else energy_text(gain.joules)] * bool(energy),
                     *(("-", "-", "baseline") if curve is curves[0] else gained(gain)),
                 ]
@@ -68,20 +74,22 @@ def energy_of(curve: Comparison) -> str:
     return curve.energy if any(gain.joules is not None for gain in curve.gains) else ""
 
 
-def report(curves: Sequence[Comparison], width: int | None) -> list[str]:
-    """Return table, verdicts and warnings as lines."""
+def report(curves: Sequence[Comparison], width: int | None, notes: Sequence[str] = ()) -> list[str]:
+    """Return table, verdicts, warnings and `notes` as lines."""
     caption, *meaning = (stdio.fitted(line, 0) for line in captions(curves))
-    return [caption, *table(curves).lines(width), "", *meaning, "", *verdicts(curves), NOTICE]
+    return [caption, *table(curves).lines(width), "", *meaning, "", *verdicts(curves), *notes, NOTICE]
 
 
 def verdicts(curves: Sequence[Comparison]) -> list[str]:
     """Return the verdict on each curve, with what restricts it, as lines."""
-    lines = grouped("cost:", {curve.label: [per_hour(curve.hourly)] for curve in curves})
+    lines = grouped("time: extrapolated to", {curve.label: [curve.extrapolated] for curve in curves})
+    lines += grouped("cost:", {curve.label: [per_hour(curve.hourly)] for curve in curves})
     unmeasured = {curve.label: [curve.energy * (not energy_of(curve))] for curve in curves}
     lines += grouped("energy: not measured:", unmeasured)
     labels: dict[str, list[str]] = {}
     for curve in curves[1:]:
-        labels.setdefault(curve.verdict, []).append(curve.label)
+        words = f"{curve.verdict}{' at extrapolated times' if curve.extrapolated else ''}"
+        labels.setdefault(words, []).append(curve.label)
     lines += [stdio.fitted(printable(f"{', '.join(own)}: {words}"), 4) for words, own in labels.items()]
     if needed := sorted({float(f"{gain.needs:.2g}") for curve in curves[1:] for gain in curve.gains if gain.needs}):
         option = "--ratios" if curves[0].gains[0].unit else "--budgets"
@@ -112,7 +120,9 @@ def as_json(curves: Sequence[Comparison]) -> dict[str, Any]:
         for speed_up in filter(None, (gain["speed_up"] for gain in gains)):
             speed_up.update({name: None for name, value in speed_up.items() if value == math.inf})
         verdict = {"verdict": curve.verdict, "warnings": list(curve.warnings)} if compared else {}
+        where = {"extrapolated": curve.extrapolated} if curve.extrapolated else {}
         price = {"price": per_hour(curve.hourly)} if curve.hourly else {}
         energy = {"energy" if energy_of(curve) else "energy_unknown": curve.energy} if curve.energy else {}
-        values.append({"label": curve.label, **price, **energy, "gains": gains, **verdict})
-    return {"verified": False, "notice": NOTICE, "baseline": curves[0].label, "curves": values}
+        values.append({"label": curve.label, **where, **price, **energy, "gains": gains, **verdict})
+    said = {"extrapolated": EXTRAPOLATED} if any(curve.extrapolated for curve in curves) else {}
+    return {"verified": False, "notice": NOTICE, **said, "baseline": curves[0].label, "curves": values}

@@ -4,15 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from judging.comparison.composition import (
-    Position,
-    Rates,
-    Schedule,
-    after_the_others,
-    over_schedule,
-    run_seconds,
-    together,
-)
+from judging.comparison.composition import after_the_others, run_seconds, together
+from judging.comparison.extrapolation import Position, Rates, Schedule
 from judging.ground.errors import UsageError
 
 
@@ -57,8 +50,3 @@ def test_profiles_of_different_schedules_or_batches_are_refused():
     for other in (replace(BASE, schedule=Schedule(2, 1)), replace(BASE, global_batch=2), replace(BASE, positions=[])):
         with pytest.raises(UsageError, match="another schedule or batch than base"):
             together(BASE, [other])
-
-
-def test_the_mean_over_the_schedule_is_the_trapezoids():
-    assert over_schedule([0.25, 0.75], [2.0, 4.0]) == 0.25 * 2 + 0.5 * 3 + 0.25 * 4
-    assert over_schedule([1.0, 1.0], [2.0, 4.0]) == 3.0

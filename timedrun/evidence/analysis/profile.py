@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
-from judging.comparison.composition import COMPUTING, over_schedule
+from judging.comparison.composition import COMPUTING
+from judging.comparison.extrapolation import over_schedule
 from judging.ground.errors import TimedrunError
 from timedrun.evidence.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan, profiled
 from timedrun.evidence.analysis.step_timer import METHOD, PARTS

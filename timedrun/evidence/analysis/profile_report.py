@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from judging.comparison.composition import composition
+from judging.comparison.extrapolation import MOST_WAITING
 from judging.ground import stdio
 from judging.ground.errors import UsageError
 from judging.pages.table import Table
@@ -18,8 +19,6 @@ from timedrun.evidence.analysis.step_timer import LOADING, LOOP, METHOD
 from timedrun.runner.config import RunConfig, digest
 from timedrun.runner.process.progress import duration
 from timedrun.runner.run.origin import of_measurements
-
-MOST_WAITING = 0.1  # share of the time without a core above which a profile is disturbed
 
 
 class Profiled(NamedTuple):

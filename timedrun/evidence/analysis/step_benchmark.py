@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from judging.comparison.composition import over_schedule
+from judging.comparison.extrapolation import over_schedule
 from judging.ground import stdio
 from judging.ground.errors import TimedrunError
 from judging.pages.table import Table, number

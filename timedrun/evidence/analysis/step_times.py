@@ -16,7 +16,7 @@ from typing import Final
 
 import torch
 
-from judging.comparison.composition import over_schedule
+from judging.comparison.extrapolation import over_schedule
 from judging.scoring.interval import Interval
 from timedrun.evidence.analysis.profiled_run import StepPlan, profiled
 from timedrun.runner.benchmark import Benchmark, find
