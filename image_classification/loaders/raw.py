@@ -47,18 +47,12 @@ class RawLoader:
     MADV_RANDOM a cold image would be fetched page by page.
     """
 
-    def __init__(
-        self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int, on_device: bool = False
-    ) -> None:
-        """Raise DataError if there is no store of this format with this split, or if it is damaged.
-
-        Args:
-            on_device: training crops are resized by `LoadedBatch.finish` on the device of the images, as if `device`
-                were a GPU.
-        """
+    def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
+        """Raise DataError if there is no store of this format with this split, or if it is damaged."""
         self.train, self.seed, self.flip = train, seed, config.flip
         self.store = RawImages(folder, "train" if train else f"{RESIZED}{config.eval_resize}")
-        self.on_device = train and (on_device or device.type == "cuda")
+        self.on_device = train and device.type == "cuda"
+        """`LoadedBatch.finish` resizes the crops, on the device of the images."""
         self._scratch = ThreadBuffers()
         scripted(copy_crops if self.on_device else resize_crops)
         self._threads = DecodePool(max(1, config.workers_here), device, slice_size=SLICE)

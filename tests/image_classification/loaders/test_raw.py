@@ -35,7 +35,8 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def loaded(folder, part, epoch, size, *, on_device, device=CPU):
-    with closing(RawLoader(FOLDER, folder, device, train=True, seed=SEED, on_device=on_device)) as loader:
+    with closing(RawLoader(FOLDER, folder, device, train=True, seed=SEED)) as loader:
+        loader.on_device |= on_device
         (batch,) = loader.batches([np.array(part)], epoch, size)
         return batch
 
