@@ -13,7 +13,6 @@ import torch
 from image_classification import batches, configs, train, warm_up
 from image_classification.build import Parts, build
 from image_classification.datasets import declared, preflight
-from image_classification.stores.manifest import StoreConfig
 from judging.ground.errors import DataError
 from mlevents import keys, record
 from mlevents.runlog import RunLog
@@ -147,7 +146,7 @@ def stored(**changes: Any) -> configs.ImageRunConfig:
         dataset="small",
         global_batch=6,
         model=replace(base.model, classes=2),
-        data=replace(FOLDER, store=StoreConfig(format="jpeg"), prefetch=2, drop_last=True),
+        data=replace(FOLDER, prefetch=2, drop_last=True),
         schedule=replace(base.schedule, epochs=5),
         evaluation=replace(base.evaluation, target=0.999, every=2, first=2),
         methods=(methods.ChannelsLast(), RESIZING),

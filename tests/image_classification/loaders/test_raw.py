@@ -27,10 +27,10 @@ SEED = 7
 Pixels = NDArray[np.uint8]
 
 
-@pytest.fixture(scope="module", params=["short_side", "square"])
-def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("raw")
-    make_store(folder, StoreConfig(format="raw", size=48, shape=request.param), given(SIZES))
+    make_store(folder, StoreConfig(format="raw", size=48), given(SIZES))
     return folder
 
 
