@@ -20,10 +20,9 @@ from timedrun.runner.storage.worker_pool import to_standard_error
 def prepare(
     config: ImageRunConfig, folder: Path | None, *, decode: bool, workers: int, images: Path | None = None
 ) -> dict[str, Any]:
-    """Make the store of `config` in `folder` from `images` (a folder of train/ and val/, or of ImageNet's archives,
-    which are unpacked there), or without images check the data there, and return its facts as plain values. Raises
-    DataError if data is missing or damaged, with the names of images that cannot be decoded; UsageError if options
-    contradict each other.
+    """Make the store of `config` in `folder` from `images`, a folder of train/ and val/, or without images check the
+    data there, and return its facts as plain values. Raises DataError if data is missing or damaged, with the names of
+    images that cannot be decoded; UsageError if options contradict each other.
 
     decode: hash every file of a store.
     """
@@ -57,7 +56,7 @@ def _make_store(config: ImageRunConfig, folder: Path | None, images: Path, *, wo
         with loading_ffcv():
             import ffcv.writer  # noqa: F401  # it writes the file, after all images have been read
     built = build_store(
-        partial(open_source, images, to_standard_error),
+        partial(open_source, images),
         folder,
         effective_settings(config.data.store, config.data.eval_resize),
         workers=workers,

@@ -8,13 +8,12 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path, PurePath
 
-from image_classification.preparation.archives import unpack_missing
 from image_classification.stores.store_format import SourceItem, UnusableImage
 from judging.ground.errors import DataError
 from timedrun.methods.training.sampling import epoch_order
@@ -58,19 +57,15 @@ class Source:
         return digest.hexdigest()
 
 
-def open_source(folder: Path, report: Callable[[str], None]) -> Source:
-    """List the images of a folder of train/ and val/, unpacked from ImageNet's archives in it if these are not there.
-    Raises DataError if a split, its images or archives are missing, for a class without training images, or what
-    `unpack_missing` raises."""
-    if not folder.is_dir():
-        raise DataError(
-            f"{folder}: no such folder; --images is one of train/ and val/, or of ImageNet's archives; nothing was"
-            " prepared."
-        )
-    unpack_missing(folder, report)
+def open_source(folder: Path) -> Source:
+    """List the images of a folder of train/ and val/. Raises DataError if a split or its images are missing, or for a
+    class without training images."""
     for sub in SPLITS.values():
         if not (folder / sub).is_dir():
-            raise DataError(f"{folder}: no {sub}/ folder; expected train/<class>/*.jpg and val/<class>/*.jpg.")
+            raise DataError(
+                f"{folder}: no {sub}/ folder; --images is a folder of train/<class>/*.jpg and val/<class>/*.jpg, which"
+                " torchvision.datasets.ImageNet makes of ImageNet's archives; nothing was prepared."
+            )
     classes = tuple(path.name for path in _kept(folder / "train") if path.is_dir())
     unread: list[str] = []
     splits = {split: sorted(_images(folder, sub, classes, unread)) for split, sub in SPLITS.items()}

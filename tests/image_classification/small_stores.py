@@ -116,7 +116,7 @@ def build(
     report: Callable[[str], None] = silent,
 ) -> Built:
     """Build the store of a folder of images or of a source; its files are not synced, which would take longer."""
-    opened = partial(open_source, source, report) if isinstance(source, Path) else source
+    opened = partial(open_source, source) if isinstance(source, Path) else source
     with patch.object(builder, "SHARD_IMAGES", per_shard), patch("os.fsync"):
         return build_store(opened, out, effective_settings(settings, 16), workers=workers, report=report)
 

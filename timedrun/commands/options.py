@@ -155,7 +155,7 @@ def add_prepare(parser: ArgumentParser) -> None:
     )
     processes = "worker processes (default: one per processor)"
     parser.add_argument("--workers", type=positive, default=usable_cores(), help=processes)
-    _add_path(parser, "--images", "folder with train/ and val/, or with ImageNet's archives, which are unpacked there")
+    _add_path(parser, "--images", "folder with train/ and val/")
     _add_paths(parser, "--text", "training text")
     _add_paths(parser, "--evaluation-text", "evaluation text (default: a part of the training text)")
     _add_path(

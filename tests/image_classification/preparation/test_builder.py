@@ -34,7 +34,6 @@ from tests.image_classification.small_stores import (
     RAW,
     build,
     fingerprint,
-    silent,
     stored_image,
     write_files,
     write_images,
@@ -53,7 +52,7 @@ def test_two_workers_give_the_same_store(tmp_path, forked_workers):
 def test_a_store_has_the_images_of_its_source_in_its_order_and_a_manifest_that_counts_them(tmp_path, original):
     manifest = build(original, tmp_path / "jpeg", JPEG).manifest
     build(original, tmp_path / "raw", RAW)
-    splits = open_source(original, silent).splits
+    splits = open_source(original).splits
     stored, pixels = JpegShards(tmp_path / "jpeg", "train"), RawImages(tmp_path / "raw", "train")
     assert len(stored) == len(pixels) == len(splits["train"])
     for place, item in enumerate(splits["train"]):

@@ -53,7 +53,13 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, original):
     cases: list[tuple[ImageRunConfig, Path | None, dict[str, object], type[TimedrunError], str]] = [
         (digits_baseline(), None, {"images": original}, UsageError, "trains on digits and does not use --images"),
         (RAW, None, {"images": original}, UsageError, "--images needs --data-folder"),
-        (RAW, tmp_path, {"images": tmp_path / "x.tar"}, DataError, "x.tar: no such folder; --images is one of train/"),
+        (
+            RAW,
+            tmp_path,
+            {"images": tmp_path / "x.tar"},
+            DataError,
+            "x.tar: no train/ folder; --images is a folder of train/",
+        ),
         (RAW, original, {}, DataError, f"Make a store of them: --images {original} --data-folder STORE"),
         (config_of(StoreConfig()), tmp_path, {"images": original}, UsageError, "set --data.store.format jpeg, raw"),
     ]
