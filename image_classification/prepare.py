@@ -1,6 +1,5 @@
 """Prepare image data before a run: make a store or check it, or verify CIFAR-10's files."""
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,8 @@ from image_classification import cifar10
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import facts, require_folder
 from image_classification.preparation.builder import build_store
-from image_classification.preparation.formats import effective_settings, source_split
-from image_classification.preparation.sources import SPLITS, counted, open_source
+from image_classification.preparation.formats import effective_settings
+from image_classification.preparation.sources import SPLITS, open_source
 from image_classification.stores.beton import loading_ffcv
 from image_classification.stores.manifest import MANIFEST, ImageManifest, read_manifest, store_problems, verify
 from judging.ground.errors import DataError, UsageError
@@ -62,8 +61,12 @@ def _make_store(config: ImageRunConfig, folder: Path | None, images: Path, *, wo
         workers=workers,
         report=to_standard_error,
     )
-    rate = {"images_per_second": round(built.images_made / built.seconds)} if built.images_made else {}
-    return _store_facts(config, folder, built.manifest, built.notes) | {"seconds": round(built.seconds, 1), **rate}
+    for note in built.notes:
+        to_standard_error(note)
+    known = {"seconds": round(built.seconds, 1)} | ({"notes": [*built.notes]} if built.notes else {})
+    if built.images_made:
+        known["images_per_second"] = round(built.images_made / built.seconds)
+    return _store_facts(folder, built.manifest) | known
 
 
 def _check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[str, Any]:
@@ -75,27 +78,12 @@ def _check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[
     manifest = verify(folder) if decode else read_manifest(folder)
     if problems := store_problems(folder, config.data.store, config.data.eval_resize):
         raise DataError("\n".join(problems))
-    return _store_facts(config, folder, manifest) | ({"verified_files": len(manifest.files)} if decode else {})
+    return _store_facts(folder, manifest) | ({"verified_files": len(manifest.files)} if decode else {})
 
 
-def _store_facts(
-    config: ImageRunConfig, folder: Path, manifest: ImageManifest, notes: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return the counts of a store, and the notes on them after `notes`, which are reported too."""
-    classes, splits = manifest.classes, manifest.splits
-    values: dict[str, Any] = {"store": str(folder), "format": manifest.settings.format, "classes": len(classes)}
-    for split, known in splits.items():
+def _store_facts(folder: Path, manifest: ImageManifest) -> dict[str, Any]:
+    values: dict[str, Any] = {"store": str(folder), "format": manifest.settings.format}
+    values["classes"] = len(manifest.classes)
+    for split, known in manifest.splits.items():
         values |= {split: known.images, f"{split}_bytes": known.bytes}
-    notes = [*notes]
-    if len(classes) != config.model.classes:
-        notes.append(
-            f"the data has {len(classes)} classes, but config {config.name} has {config.model.classes}: "
-            f"a run needs --model.classes {len(classes)}"
-        )
-    for split in dict.fromkeys(source_split(split) for split in splits):
-        known = next(splits[name] for name in splits if source_split(name) == split)
-        if empty := [name for name, count in zip(classes, known.per_class, strict=True) if not count]:
-            notes += counted(empty, f"classes have no image in {split}")
-    for note in notes:
-        to_standard_error(note)
-    return values | ({"notes": notes} if notes else {}) | {"sha256": manifest.digest}
+    return values | {"sha256": manifest.digest}

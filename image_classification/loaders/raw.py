@@ -109,7 +109,7 @@ class RawLoader:
         return LoadedBatch(packed, torch.from_numpy(self.store.labels[part]), finish), fill
 
 
-def resample(images: Tensor, boxes: Tensor, flips: Tensor, size: int, *, dtype: torch.dtype | None = None) -> Tensor:
+def resample(images: Tensor, boxes: Tensor, flips: Tensor, size: int) -> Tensor:
     """Crop `images` to `boxes`, resize the crops to `size` x `size` and mirror those with a flip left to right.
 
     Bilinear and antialiased, as `Image.crop(...).resize(..., BILINEAR)` in Pillow (src/libImaging/Resample.c): a
@@ -121,16 +121,14 @@ def resample(images: Tensor, boxes: Tensor, flips: Tensor, size: int, *, dtype: 
         images: uint8 (n, H, W, 3); smaller images are in the top left corner, the padding is ignored.
         boxes: int64 (n, 4) top, left, height, width, inside the images and not empty; on the device of `images`.
         flips: bool (n,); on the device of `images`.
-        dtype: of the products, float16 or float32; None: float16 on a GPU, otherwise float32. In float16, 8-bit values
-            are exact, weights have a relative error of at most 2^-11, and sums are accumulated in float32. bfloat16 is
-            too coarse: white would wrap to black.
 
     Returns:
         uint8 (n, 3, size, size), channels-last.
     """
     count, height, width, channels = images.shape
-    if dtype is None:
-        dtype = torch.float16 if images.is_cuda else torch.float32
+    # In float16, 8-bit values are exact, weights have a relative error of at most 2^-11, and sums are accumulated in
+    # float32. bfloat16 is too coarse: white would wrap to black.
+    dtype = torch.float16 if images.is_cuda else torch.float32
     result = torch.empty((count, size, size, channels), dtype=torch.uint8, device=images.device)
     values = 3 * height * width + 3 * size * (height + size) + 4 * size * (height + width)  # per image
     step = max(1, WORKING_BYTES // (4 * values))
