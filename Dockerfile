@@ -22,7 +22,7 @@ RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels "$(grep '^f
     && awk -F: '!seen[$1]++ {print $1}' /tmp/found > /wheels/packages
 
 FROM ${BASE} AS runtime
-ARG EXTRAS=train,digits,vision,imagenet,language,report,explorer,gpu
+ARG EXTRAS=train,digits,vision,language,report,explorer,gpu
 ARG TORCH_INDEX=
 ARG USER_ID=1000
 

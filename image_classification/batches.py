@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -51,9 +50,6 @@ class ImageBatches:
         """Open the data of a run: the first time that data is touched. Raises what `open_source` raises."""
         self.config, self.data, self.folder, self.ranks, self.methods = config, config.data, folder, ranks, methods
         data, device = config.data, ranks.device
-        self._order: sampling.Order = sampling.epoch_order
-        if data.order == "quasi_random":
-            self._order = partial(sampling.quasi_random_order, block=data.order_block, window=data.order_window)
         # Images in memory are chosen and cropped on the device: there is nothing to load ahead.
         self._prefetch = data.prefetch if data.source == "image_folder" else 0
         self._steps = StepBatches(self._on_device, device, self._prefetch, self._passes)
@@ -122,7 +118,6 @@ class ImageBatches:
                 number,
                 self.config.global_batch,
                 drop_last=self.data.drop_last,
-                order=self._order,
             )
             parts = [sampling.rank_part(step, self.ranks.rank, self.ranks.world_size) for step in whole[skipped:]]
             skipped = 0

@@ -11,7 +11,6 @@ from image_classification import cifar10, digits
 from image_classification.configs import ImageRunConfig
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
-from image_classification.stores import image_folder
 from image_classification.stores.manifest import FORMAT_SETTINGS, StoreConfig, differences, read_manifest, run_splits
 from judging.ground.errors import DataError
 from judging.ground.result_files import require_data_folder
@@ -49,9 +48,6 @@ def facts(config: DataConfig, folder: Path | None, *, usable: bool = True) -> Da
     if config.source != "image_folder":
         return declared(config)
     folder = require_folder(config, folder)
-    if config.store.format == "folder":
-        index = image_folder.read_index(folder)
-        return DataFacts(index.facts["train"].images, index.facts["evaluation"].images, len(index.classes), 3)
     manifest = read_manifest(folder)
     if usable and (problems := differences(folder, manifest, config.store, config.eval_resize)):
         raise DataError(" ".join(problems))
@@ -149,8 +145,6 @@ def unused_settings(data: DataConfig) -> list[str]:
     unused: list[str] = []
     if data.source != "synthetic":
         unused = [*SYNTHETIC_ONLY, *(MEMORY_ONLY if data.source == "image_folder" else STORED_ONLY)]
-    if data.order == "random":
-        unused += ["order_block", "order_window"]
     allowed = {name: (defaults[name], FORMER_DEFAULTS.get(name)) for name in unused}
     changed = [(name, defaults[name]) for name in unused if getattr(data, name) not in allowed[name]]
     if data.source != "synthetic":
@@ -165,12 +159,10 @@ def unused_settings(data: DataConfig) -> list[str]:
     if changed:
         where = data.source if data.source != "image_folder" else f"image_folder, format {data.store.format}"
         names = ", ".join(f"data.{name} (leave it at {default!r})" for name, default in changed)
-        problems.append(f"set, but without effect for {where} and order {data.order}: {names}.")
+        problems.append(f"set, but without effect for {where}: {names}.")
     own = FIXED_SIZES.get(data.source)
     if own and not data.train_size == data.eval_size == own:
         problems.append(f"{data.source} has images of {own} px: set --data.train-size {own} --data.eval-size {own}.")
-    if data.order_block < 1 or data.order_window < 1:
-        problems.append("data.order_block and data.order_window must be at least 1.")
     if data.prefetch < 0 or data.workers < -1:
         problems.append("data.prefetch must be 0 or more, and data.workers too, or -1 for the cores of this machine.")
     return problems
@@ -179,8 +171,8 @@ def unused_settings(data: DataConfig) -> list[str]:
 def data_digest(config: ImageRunConfig, folder: Path | None) -> dict[str, str]:
     """Return the SHA-256 of the data of `config` and a description of what it covers.
 
-    Digits and CIFAR-10 are read, so call it after run_stop; of stored images, the digest is that of the manifest or
-    index. Raises DataError if the data is missing or not what the source expects.
+    Digits and CIFAR-10 are read, so call it after run_stop; of stored images, the digest is that of the manifest.
+    Raises DataError if the data is missing or not what the source expects.
     """
     data = config.data
     if data.source == "synthetic":
@@ -189,10 +181,8 @@ def data_digest(config: ImageRunConfig, folder: Path | None) -> dict[str, str]:
         digest = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()
         return {"sha256": digest, "of": "counts and shapes; the noise comes from the run's seed"}
     if data.source == "image_folder":
-        folder = require_folder(data, folder)
-        if data.store.format == "folder":
-            return {"sha256": image_folder.read_index(folder).digest, "of": "names, labels and sizes"}
-        return {"sha256": read_manifest(folder).digest, "of": "the manifest, with the SHA-256 of every file"}
+        manifest = read_manifest(require_folder(data, folder))
+        return {"sha256": manifest.digest, "of": "the manifest, with the SHA-256 of every file"}
     content = hashlib.sha256()
     for split in ("train", "evaluation"):
         for tensor in read(data, folder, split):

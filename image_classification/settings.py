@@ -46,7 +46,7 @@ class DataConfig:
     """Drop the incomplete last batch of an epoch (other samples each epoch); otherwise train on it, with each rank's
     gradient weighted by its number of samples. No sample is repeated to fill it."""
     loader: LoaderName = "pillow"
-    """image_folder: the loader of stored images. pillow is the reference and reads formats folder and jpeg."""
+    """image_folder: the loader of stored images. pillow is the reference and reads format jpeg."""
     store: StoreConfig = field(default_factory=StoreConfig)
     """image_folder: the format of the store."""
     workers: int = -1
@@ -54,15 +54,11 @@ class DataConfig:
     node has cores, less one."""
     prefetch: int = 3
     """image_folder: batches of a rank prefetched. 0: none; a loader's workers decode ahead even so."""
-    order: Literal["random", "quasi_random"] = "random"
-    """quasi_random: blocks of consecutive samples in random order, shuffled within a window: faster with a cold page
-    cache, and less random (FFCV's QUASI_RANDOM)."""
-    order_block: int = 256
-    """quasi_random: consecutive samples in a block."""
-    order_window: int = 64
-    """quasi_random: blocks shuffled together."""
+    order: tyro.conf.Fixed[Literal["random"]] = "random"
+    order_block: tyro.conf.Fixed[Literal[256]] = 256
+    order_window: tyro.conf.Fixed[Literal[64]] = 64
     read_ahead: tyro.conf.Fixed[Literal[False]] = False
-    """Ended; it stays for the digests of runs in results/, all of which have it off."""
+    """These four have ended; they stay for the digests of runs in results/, all of which have these values."""
     synthetic_train: int = 0
     synthetic_eval: int = 0
     synthetic_classes: int = 10

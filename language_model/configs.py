@@ -134,9 +134,6 @@ class BertRunConfig(RunConfig):
             "balance_lengths": ranks.world_size == 1,
             "low_precision_residual": self.precision == "fp32",
             "row_multiple": not speed.unpadding,
-            "compiled_regions": self.compile
-            or ranks.device.type != "cuda"
-            or not (speed.fused_dropout_add_norm or speed.fused_dense_gelu_dense),
         }
         return [name for name in self.speed_ups if not without_effect.get(name, False)]
 

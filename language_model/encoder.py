@@ -113,16 +113,14 @@ class Layer(nn.Module):
         second = self.output.dense
         if self.speed_ups.fused_dense_gelu_dense:
             parameters = (first.weight, first.bias, second.weight, second.bias)
-            compiled = self.speed_ups.compiled_regions and hidden.is_cuda
-            return dense_gelu_dense(hidden, *parameters, self.activation, compiled)
+            return dense_gelu_dense(hidden, *parameters, self.activation)
         result: Tensor = second(gelu(first(hidden), self.activation))
         return result
 
     def _add_norm(self, x: Tensor, residual: Tensor, norm: nn.LayerNorm) -> Tensor:
         if self.speed_ups.fused_dropout_add_norm:
             parameters = (norm.weight, norm.bias, norm.eps)
-            compiled = self.speed_ups.compiled_regions and x.is_cuda
-            return dropout_add_layer_norm(x, residual, *parameters, self.dropout, self.training, compiled)
+            return dropout_add_layer_norm(x, residual, *parameters, self.dropout, self.training)
         dropped = functional.dropout(x, self.dropout, self.training)
         return layer_norm(dropped + residual, norm, self.speed_ups.low_precision_residual)
 

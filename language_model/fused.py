@@ -31,28 +31,15 @@ def dropout_add_layer_norm(
     epsilon: float,
     p: float,
     training: bool,
-    compiled: bool = False,
 ) -> Tensor:
     """Compute layer_norm(dropout(x, p) + residual) over the last dimension, in the dtype of `residual`.
 
     x, residual (..., width); weight, bias (width,). With dropout it saves one byte an element for the backward pass,
-    where the separate operations save four on a CPU; without, the same as they. With `compiled` it is one compiled
-    kernel, unless it is being compiled with the model.
+    where the separate operations save four on a CPU; without, the same as they.
     """
     p = p if training else 0.0
-    if compiled and not torch.compiler.is_compiling():
-        with torch.autocast(x.device.type, enabled=False):
-            joined: Tensor = region(_plain_dropout_add_layer_norm)(x, residual, weight, bias, epsilon, p)
-        return joined
     output: Tensor = _DropoutAddLayerNorm.apply(x, residual, weight, bias, epsilon, p)  # type: ignore[no-untyped-call]
     return output
-
-
-def _plain_dropout_add_layer_norm(
-    x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, epsilon: float, p: float
-) -> Tensor:
-    total = functional.dropout(x, p).to(residual.dtype) + residual
-    return functional.layer_norm(total, weight.shape, weight.to(total.dtype), bias.to(total.dtype), epsilon)
 
 
 class _DropoutAddLayerNorm(torch.autograd.Function):
@@ -100,26 +87,19 @@ def dense_gelu_dense(
     weight2: Tensor,
     bias2: Tensor,
     activation: Activation,
-    compiled: bool = False,
 ) -> Tensor:
     """Compute linear(gelu(linear(x, weight1, bias1)), weight2, bias2), saving the input and the GELU's input only.
 
-    x (rows, width), weight1 (inner, width), weight2 (width, inner). The backward pass recomputes the GELU; with
-    `compiled`, in one kernel with its derivative. Under autocast all matrix products have its dtype.
+    x (rows, width), weight1 (inner, width), weight2 (width, inner). The backward pass recomputes the GELU.
+    Under autocast all matrix products have its dtype.
 
     The first product does not use torch._addmm_activation, which does not return the GELU's input, uses the exact form
     on a CPU, where it is no faster, and the tanh form on CUDA.
     """
     output: Tensor = _DenseGeluDense.apply(  # type: ignore[no-untyped-call]
-        x, weight1, bias1, weight2, bias2, APPROXIMATION[activation], compiled
+        x, weight1, bias1, weight2, bias2, APPROXIMATION[activation]
     )
     return output
-
-
-def _through_gelu(gradient: Tensor, inner: Tensor, approximate: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gelu(inner), the gradient of `inner` given that of the output, and its sum over rows."""
-    d_inner = torch.ops.aten.gelu_backward(gradient, inner, approximate=approximate)
-    return functional.gelu(inner, approximate=approximate), d_inner, d_inner.sum(0)
 
 
 class _DenseGeluDense(torch.autograd.Function):
@@ -134,11 +114,10 @@ class _DenseGeluDense(torch.autograd.Function):
         weight2: Tensor,
         bias2: Tensor,
         approximate: str,
-        compiled: bool,
     ) -> Tensor:
         device = x.device.type
         computed = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-        ctx.approximate, ctx.compiled, ctx.dtype, ctx.parameter_dtype = approximate, compiled, x.dtype, weight1.dtype
+        ctx.approximate, ctx.dtype, ctx.parameter_dtype = approximate, x.dtype, weight1.dtype
         with torch.autocast(device, enabled=False):
             x, first, second = x.to(computed), weight1.to(computed), weight2.to(computed)
             inner = functional.linear(x, first, bias1.to(computed))
@@ -148,11 +127,9 @@ class _DenseGeluDense(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, inner, first, second = ctx.saved_tensors
-        through = _through_gelu
-        if ctx.compiled and not torch.compiler.is_compiling():
-            through = region(_through_gelu)
         with torch.autocast(x.device.type, enabled=False):
             gradient = gradient.to(x.dtype)
-            activated, d_inner, d_bias1 = through(gradient @ second, inner, ctx.approximate)
-            parameters = (d_inner.t() @ x, d_bias1, gradient.t() @ activated, gradient.sum(0))
-            return (d_inner @ first).to(ctx.dtype), *(d.to(ctx.parameter_dtype) for d in parameters), None, None
+            d_inner = torch.ops.aten.gelu_backward(gradient @ second, inner, approximate=ctx.approximate)
+            activated = functional.gelu(inner, approximate=ctx.approximate)
+            parameters = (d_inner.t() @ x, d_inner.sum(0), gradient.t() @ activated, gradient.sum(0))
+            return (d_inner @ first).to(ctx.dtype), *(d.to(ctx.parameter_dtype) for d in parameters), None

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+import tyro
+
 from timedrun.runner.config import LATER, Split
 
 
@@ -78,8 +80,8 @@ class SpeedUps:
     """Use `fused.dropout_add_layer_norm` after attention and feed-forward."""
     fused_dense_gelu_dense: bool = False
     """Use `fused.dense_gelu_dense` for the feed-forward: less memory."""
-    compiled_regions: bool = False
-    """On CUDA, compile the two fused operations where the model as a whole is not compiled."""
+    compiled_regions: tyro.conf.Fixed[Literal[False]] = False
+    """Ended; it stays for the digests of runs in results/, all of which have it off."""
     low_precision_residual: bool = False
     """Under autocast, keep hidden states in 16 bits between layers and through layer norms. No effect in fp32."""
     fused_optimizer: bool = False

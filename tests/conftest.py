@@ -4,6 +4,7 @@ import functools
 import gc
 import importlib
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -109,6 +110,14 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     if os.environ.get("CI") == "true":
         refuse_skipped_promise(report)
     return report
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the worker processes of a preparation from this one, which has imported torch; test_worker_pool.py has those
+    of the fork server."""
+    fork = multiprocessing.get_context("fork")
+    monkeypatch.setattr("multiprocessing.get_context", lambda _: fork)
 
 
 @pytest.fixture(scope="session")

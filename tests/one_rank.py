@@ -1,4 +1,4 @@
-"""Whole runs of a benchmark in this process, on one CPU rank."""
+"""Whole runs of a benchmark in this process, on one CPU rank, or on ranks that it forks."""
 
 import itertools
 import signal
@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.multiprocessing.spawn import start_processes
 
 from mlevents.runlog import RunLog
 from timedrun.runner.benchmark import BenchmarkSpec, find
@@ -72,3 +74,15 @@ def recorded_losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(TimedRun, "step_done", step_done)
     return losses
+
+
+def on_ranks(count: int, folder: Path, work: Callable[..., None], *arguments: Any) -> None:
+    """Call `work(ranks, *arguments)` in each of `count` forked processes, which form a process group."""
+    start_processes(_on_rank, (count, folder, work, arguments), nprocs=count, start_method="fork")
+
+
+def _on_rank(rank: int, count: int, folder: Path, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=count)
+    work(ProcessGroup(rank, count, rank, CPU), *arguments)
+    dist.destroy_process_group()

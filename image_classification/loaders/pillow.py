@@ -16,7 +16,7 @@ from image_classification.centre_crop import central_boxes, resized
 from image_classification.loaders.decode_pool import DecodePool, FillImages
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
-from image_classification.stores.encoded import decoding, open_encoded
+from image_classification.stores.encoded import JpegShards, decoding
 from image_classification.stores.store_format import UnusableImage, as_rgb
 from judging.ground.errors import DataError
 from timedrun.methods.training.sampling import Indices
@@ -58,7 +58,7 @@ class PillowLoader:
 
     def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
         """Raise DataError if there is no readable store in `folder`."""
-        self._images = open_encoded(folder, "train" if train else "evaluation")
+        self._images = JpegShards(folder, "train" if train else "evaluation")
         self._train, self._seed, self._eval_resize, self._flip = train, seed, config.eval_resize, config.flip
         self._threads = DecodePool(max(1, config.workers_here), device)
 

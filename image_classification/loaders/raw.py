@@ -47,18 +47,12 @@ class RawLoader:
     MADV_RANDOM a cold image would be fetched page by page.
     """
 
-    def __init__(
-        self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int, on_device: bool = False
-    ) -> None:
-        """Raise DataError if there is no store of this format with this split, or if it is damaged.
-
-        Args:
-            on_device: training crops are resized by `LoadedBatch.finish` on the device of the images, as if `device`
-                were a GPU.
-        """
+    def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
+        """Raise DataError if there is no store of this format with this split, or if it is damaged."""
         self.train, self.seed, self.flip = train, seed, config.flip
         self.store = RawImages(folder, "train" if train else f"{RESIZED}{config.eval_resize}")
-        self.on_device = train and (on_device or device.type == "cuda")
+        self.on_device = train and device.type == "cuda"
+        """`LoadedBatch.finish` resizes the crops, on the device of the images."""
         self._scratch = ThreadBuffers()
         scripted(copy_crops if self.on_device else resize_crops)
         self._threads = DecodePool(max(1, config.workers_here), device, slice_size=SLICE)
@@ -115,7 +109,7 @@ class RawLoader:
         return LoadedBatch(packed, torch.from_numpy(self.store.labels[part]), finish), fill
 
 
-def resample(images: Tensor, boxes: Tensor, flips: Tensor, size: int, *, dtype: torch.dtype | None = None) -> Tensor:
+def resample(images: Tensor, boxes: Tensor, flips: Tensor, size: int) -> Tensor:
     """Crop `images` to `boxes`, resize the crops to `size` x `size` and mirror those with a flip left to right.
 
     Bilinear and antialiased, as `Image.crop(...).resize(..., BILINEAR)` in Pillow (src/libImaging/Resample.c): a
@@ -127,16 +121,14 @@ def resample(images: Tensor, boxes: Tensor, flips: Tensor, size: int, *, dtype: 
         images: uint8 (n, H, W, 3); smaller images are in the top left corner, the padding is ignored.
         boxes: int64 (n, 4) top, left, height, width, inside the images and not empty; on the device of `images`.
         flips: bool (n,); on the device of `images`.
-        dtype: of the products, float16 or float32; None: float16 on a GPU, otherwise float32. In float16, 8-bit values
-            are exact, weights have a relative error of at most 2^-11, and sums are accumulated in float32. bfloat16 is
-            too coarse: white would wrap to black.
 
     Returns:
         uint8 (n, 3, size, size), channels-last.
     """
     count, height, width, channels = images.shape
-    if dtype is None:
-        dtype = torch.float16 if images.is_cuda else torch.float32
+    # In float16, 8-bit values are exact, weights have a relative error of at most 2^-11, and sums are accumulated in
+    # float32. bfloat16 is too coarse: white would wrap to black.
+    dtype = torch.float16 if images.is_cuda else torch.float32
     result = torch.empty((count, size, size, channels), dtype=torch.uint8, device=images.device)
     values = 3 * height * width + 3 * size * (height + size) + 4 * size * (height + width)  # per image
     step = max(1, WORKING_BYTES // (4 * values))

@@ -63,6 +63,10 @@ class ImageLoader:
         """Return a message naming the loaders for `store_format`, or "" if this one reads it."""
         if store_format in self.formats:
             return ""
+        if store_format == "folder":
+            return (
+                "no loader reads images from a folder: make a store by `timedrun prepare` (--data.store.format jpeg)."
+            )
         others = " or ".join(name for name, loader in LOADERS.items() if store_format in loader.formats)
         return (
             f"loader {self.name} reads format {' or '.join(self.formats)}, not {store_format}; use --data.loader"
@@ -83,15 +87,14 @@ class ImageLoader:
         return f"{self.name}, not scripted" if slow else self.name
 
 
-ENCODED: Final[tuple[Format, ...]] = ("folder", "jpeg")
 VISION: Final = "; pip install 'timedrun[vision]'."
 LOADERS: Final[Mapping[LoaderName, ImageLoader]] = {
     loader.name: loader
     for loader in (
-        ImageLoader("pillow", ENCODED, pillow.PillowLoader, ("PIL",), f"Pillow{VISION}"),
+        ImageLoader("pillow", ("jpeg",), pillow.PillowLoader, ("PIL",), f"Pillow{VISION}"),
         ImageLoader(
             "turbojpeg",
-            ENCODED,
+            ("jpeg",),
             turbojpeg.TurboJpegLoader,
             ("simplejpeg", "PIL"),
             f"simplejpeg and Pillow{VISION}",

@@ -1,1 +1,1 @@
-"""Building of image stores from a folder of images or ImageNet's archives: parallel, resumable after any kill."""
+"""Building of image stores from a folder of images: parallel, resumable after any kill."""

@@ -14,17 +14,15 @@ FORMATS: Final[Mapping[Format, StoreFormat]] = {"jpeg": encoded.FORMAT, "raw": r
 
 def effective_settings(settings: StoreConfig, eval_resize: int) -> StoreConfig:
     """Return `settings` as recorded in a manifest: unused fields at their defaults, evaluation resizes filled in.
-    Raises UsageError for invalid settings, and for format "folder", which is not built."""
+    Raises UsageError for invalid settings."""
     if settings.format not in FORMATS:
-        raise UsageError(
-            f"format {settings.format} is read in place and not built; use --data.store.format jpeg, raw or beton."
-        )
+        raise UsageError("no store was prepared: set --data.store.format jpeg, raw or beton.")
     used = {name: getattr(settings, name) for name in FORMAT_SETTINGS[settings.format]}
     store = replace(StoreConfig(format=settings.format), **used)
     if settings.format == "raw":
         store = replace(store, evaluation_resizes=tuple(sorted(set(store.evaluation_resizes or (eval_resize,)))))
     rules = {
-        "raw needs --data.store.size, pixels of the short side or square": store.format != "raw" or store.size >= 1,
+        "raw needs --data.store.size, pixels of the short side": store.format != "raw" or store.size >= 1,
         "--data.store.size must not be negative": store.size >= 0,
         "--data.store.evaluation-resizes must be positive": all(resize >= 1 for resize in store.evaluation_resizes),
         "--data.store.jpeg-quality must be from 1 to 100": 1 <= store.jpeg_quality <= 100,

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 
 from image_classification.preparation.formats import FORMATS
-from image_classification.preparation.inspection import CORRUPT, inspect
+from image_classification.stores.encoded import decoding
 from image_classification.stores.manifest import StoreConfig
-from image_classification.stores.store_format import FinishedShard, SourceItem, StoreFormat, UnusableImage
+from image_classification.stores.store_format import FinishedShard, SourceImage, SourceItem, StoreFormat, UnusableImage
 from judging.ground.atomic_file import FileWriter, StoredFile
 from judging.ground.errors import DataError
 from timedrun.runner.storage.store_files import WORK, load_record, save_record
 
 RECORDS = f"{WORK}/notes"
-RULES = 2
+RULES = 3
 """Version of inspection, order and formats: shards of another version are rebuilt."""
 
 
@@ -43,15 +43,14 @@ class ShardTask:
 class ShardWriter:
     """Function of a worker process that writes the shard of a task into `folder`."""
 
-    def __init__(self, folder: Path, settings: StoreConfig, skip_broken: bool) -> None:
-        self.folder, self.skip_broken = folder, skip_broken
+    def __init__(self, folder: Path, settings: StoreConfig) -> None:
+        self.folder = folder
         self.settings = replace(settings, evaluation_resizes=())  # implied by the name of the split
         self.format = FORMATS[settings.format]
 
     def __call__(self, task: ShardTask) -> tuple[FinishedShard, bool]:
         """Return a shard that an earlier run finished, and False, or write it and return it, and True. A shard with
-        corrupt images is kept only if `skip_broken`. Raises DataError if an image cannot be read, or the shard not be
-        written."""
+        corrupt images is not kept. Raises DataError if an image cannot be read, or the shard not be written."""
         key = self._key(task)
         shard = load_shard(self.folder, task.split, task.number, key)
         file = shard_file(self.format, task.split, task.number)
@@ -60,7 +59,7 @@ class ShardWriter:
             return shard, False
         try:
             shard = self._write(task, file)
-            if self.skip_broken or not shard.broken:
+            if not shard.broken:
                 save_shard(self.folder, task.split, key, shard)
         except OSError as error:
             raise unwritable(path, error) from None
@@ -74,10 +73,9 @@ class ShardWriter:
         return digest.hexdigest()
 
     def _write(self, task: ShardTask, file: str) -> FinishedShard:
-        """Write the shard; without `skip_broken`, an unusable image leaves no file and the rest is only inspected."""
+        """Write the shard; an unusable image leaves no file, and the rest is only inspected."""
         names: list[str] = []
         labels, offsets, rows = array("q"), array("q", [0]), array("q")
-        findings: dict[str, list[str]] = {}
         broken: list[str] = []
         writer = FileWriter(self.folder / file)
         try:
@@ -86,20 +84,15 @@ class ShardWriter:
                     image = inspect(item, position, item.read())
                 except UnusableImage as error:
                     broken.append(str(error))
-                    findings.setdefault(CORRUPT, []).append(item.name)
-                    continue
-                if broken and not self.skip_broken:
+                if broken:
                     continue
                 data, row = self.format.encode(image, self.settings, task.split)
                 writer.write(data)
-                for kind in image.kinds:
-                    findings.setdefault(kind, []).append(item.name)
                 names.append(item.name)
                 labels.append(item.label)
                 offsets.append(offsets[-1] + len(data))
                 rows.extend(row)
-            unused = broken and not self.skip_broken
-            stored = StoredFile(bytes=0, sha256="") if unused else writer.complete()
+            stored = StoredFile(bytes=0, sha256="") if broken else writer.complete()
         finally:
             writer.discard()  # without effect on a complete file
         return FinishedShard(
@@ -110,9 +103,20 @@ class ShardWriter:
             labels=np.array(labels, dtype=np.int64),
             offsets=np.array(offsets, dtype=np.int64),
             rows=np.array(rows, dtype=np.int64).reshape(len(names), len(self.format.columns)),
-            findings=findings,
             broken=broken,
         )
+
+
+def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
+    """Decode an image completely. Raises UnusableImage, with the item and Pillow's reason, if it cannot be decoded."""
+    try:
+        with decoding(data) as image:
+            image.load()
+            source_image = SourceImage(item, position, data, image)
+            _ = source_image.rgb
+    except UnusableImage as error:
+        raise UnusableImage(f"{item.name}: {error}") from None
+    return source_image
 
 
 def unwritable(path: Path, error: OSError) -> DataError:

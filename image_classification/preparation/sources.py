@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path, PurePath
 
-from image_classification.preparation.archives import unpack_missing
-from image_classification.stores.image_folder import SPLITS, Index, counted, make_index
 from image_classification.stores.store_format import SourceItem, UnusableImage
 from judging.ground.errors import DataError
 from timedrun.methods.training.sampling import epoch_order
@@ -22,6 +21,16 @@ from timedrun.methods.training.sampling import epoch_order
 ORDER_SEED = 2012
 """Of the fixed pseudo-random order of stored training images: consecutive samples are of all classes, so a run in
 quasi-random order, which reads blocks of them, does not see one class at a time."""
+
+SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff")
+SPLITS = {"train": "train", "evaluation": "val"}
+_LEFTOVER = re.compile(
+    r"\..*|__macosx|__pycache__|@(eadir|recycle|recently-snapshot|tmp)|#(recycle|snapshot)|~snapshot|lost\+found|"
+    r"(eh)?thumbs\.db|desktop\.ini|\$recycle\.bin|system volume information|network trash folder|temporary items",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Names that are hidden, or that file systems, network storage and archivers leave behind: no class and no image."""
+_LISTED = 20
 
 _LENGTHS = (0, 8192, sys.maxsize)
 """Bytes compared of images that agree in size and in fewer bytes: the first 8 KiB of most files have some pixels."""
@@ -34,10 +43,8 @@ class Source:
     classes: tuple[str, ...]
     splits: Mapping[str, Sequence[SourceItem]] = field(repr=False)
     """"train" in a fixed pseudo-random order, "evaluation" by class and name."""
-    skipped: Sequence[str] = ()
-    """Names that are no class and no image, `image_folder.is_leftover`."""
     unread: Sequence[str] = ()
-    """Files of a folder with other endings than `image_folder.SUFFIXES`."""
+    """Files in folders of classes with other endings than SUFFIXES."""
 
     @cached_property
     def sha256(self) -> str:
@@ -50,32 +57,69 @@ class Source:
         return digest.hexdigest()
 
 
-def open_source(folder: Path, report: Callable[[str], None]) -> Source:
-    """List the images of a folder of train/ and val/, unpacked from ImageNet's archives in it if these are not there.
-    Raises DataError if images or archives are missing, or what `unpack_missing` raises."""
-    if not folder.is_dir():
-        raise DataError(
-            f"{folder}: no such folder; --images is one of train/ and val/, or of ImageNet's archives; nothing was"
-            " prepared."
-        )
-    unpack_missing(folder, report)
-    return of_index(make_index(folder, unreadable=[]), folder)  # reading an unreadable image reports it
+def open_source(folder: Path) -> Source:
+    """List the images of a folder of train/ and val/. Raises DataError if a split or its images are missing, or for a
+    class without training images."""
+    for sub in SPLITS.values():
+        if not (folder / sub).is_dir():
+            raise DataError(
+                f"{folder}: no {sub}/ folder; --images is a folder of train/<class>/*.jpg and val/<class>/*.jpg, which"
+                " torchvision.datasets.ImageNet makes of ImageNet's archives; nothing was prepared."
+            )
+    classes = tuple(path.name for path in _kept(folder / "train") if path.is_dir())
+    unread: list[str] = []
+    splits = {split: sorted(_images(folder, sub, classes, unread)) for split, sub in SPLITS.items()}
+    items = {
+        split: [SourceItem(name, label, str(folder / name), size) for label, name, size in splits[split]]
+        for split in splits
+    }
+    train = items["train"]
+    items["train"] = [train[position] for position in epoch_order(len(train), ORDER_SEED, 1).tolist()]
+    return Source(classes, items, sorted(unread))
 
 
-def of_index(index: Index, folder: Path) -> Source:
-    """Return the images of an index of `folder`."""
-    splits: dict[str, Sequence[SourceItem]] = {}
-    for split, table in index.splits.items():
-        rows = zip(map(table.name, range(len(table))), table.labels.tolist(), table.rows["bytes"].tolist(), strict=True)
-        items = (SourceItem(name, label, str(folder / name), size) for name, label, size in rows)
-        splits[split] = sorted(items, key=lambda item: (item.label, item.name))
-    train = splits["train"]
-    splits["train"] = [train[position] for position in epoch_order(len(train), ORDER_SEED, 1).tolist()]
-    return Source(index.classes, splits, index.skipped, index.unread)
+def _kept(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if not _LEFTOVER.fullmatch(path.name)]
+
+
+def _images(folder: Path, sub: str, classes: Sequence[str], unread: list[str]) -> Iterator[tuple[int, str, int]]:
+    """Yield label, name and bytes of each image of a split, 0 bytes if its size cannot be read, which reading it
+    reports; other files are added to `unread`. Raises DataError for a class that is not one of `classes`, which are
+    sorted as in torchvision's ImageFolder, or if there is no image."""
+    numbers, found = {name: number for number, name in enumerate(classes)}, False
+    for entry in _kept(folder / sub):
+        if not entry.is_dir():
+            continue
+        if entry.name not in numbers:
+            raise DataError(f"{entry}: class '{entry.name}' is not among the {len(classes)} classes of train/.")
+        for path in entry.rglob("*"):
+            name = path.relative_to(folder)
+            if any(map(_LEFTOVER.fullmatch, name.parts)):
+                continue
+            if path.suffix.lower() in SUFFIXES:
+                found = True
+                yield numbers[entry.name], name.as_posix(), _size(path)
+            elif path.is_file():
+                unread.append(name.as_posix())
+    if not found:
+        raise DataError(f"{folder / sub}: no image ({', '.join(SUFFIXES)}) in any class folder.")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def counted(names: Sequence[str], what: str) -> tuple[str, ...]:
+    """Return a note that begins with the number of `names` and ends with the first 20 of them, or none without any."""
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return (f"{len(names):,} {what}: {', '.join(names[:_LISTED])}{more}",) if names else ()
 
 
 def source_notes(source: Source) -> list[str]:
-    """Return notes on skipped names and unread files, and on evaluation images that are also training images."""
+    """Return notes on unread files, and on evaluation images that are also training images."""
     splits = source.splits
     for length in _LENGTHS:
         on_disk = {split: sorted(splits[split], key=attrgetter("path")) for split in SPLITS}
@@ -86,7 +130,6 @@ def source_notes(source: Source) -> list[str]:
     shown = ", ".join(f"{ending}: {count:,}" for ending, count in sorted(endings.items()))
     names = {digests["train"][item]: item.name for item in splits["train"]}
     return [
-        *counted(source.skipped, "names, hidden or left behind by other programs, were skipped: no class and no image"),
         *counted(source.unread, f"files in folders of classes were not read for their endings ({shown})"),
         *counted(
             [f"{item.name} (training: {names[digests['evaluation'][item]]})" for item in splits["evaluation"]],

@@ -1,4 +1,4 @@
-"""Encoded image files: one file per image in a folder, or concatenated in the shards of format jpeg."""
+"""Encoded image files, concatenated in the shards of format jpeg, and their decoding by Pillow."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from image_classification.stores import image_folder
-from image_classification.stores.manifest import MANIFEST, Format, read_manifest
-from image_classification.stores.sample_index import ROW, SampleIndex, index_files, write_index
-from image_classification.stores.store_format import SourceItem, StoreFormat, UnusableImage
+from image_classification.stores.manifest import Format, read_manifest
+from image_classification.stores.sample_index import SampleIndex, index_files, write_index
+from image_classification.stores.store_format import StoreFormat, UnusableImage
 from judging.ground.atomic_file import check_size
 from judging.ground.errors import DataError
 from judging.ground.file_kind import other_kind
@@ -45,25 +44,8 @@ def decoding(data: bytes) -> Iterator[Image.Image]:
         raise UnusableImage(other_kind(data) or reason or type(error).__name__) from None
 
 
-class FolderImages(SampleIndex):
-    """Split ("train", "evaluation") of a folder that has an index."""
-
-    def __init__(self, folder: Path, split: str) -> None:
-        self.folder, index = folder, image_folder.read_index(folder).splits[split]
-        super().__init__(index.rows, index.names)
-
-    def read(self, index: int) -> bytes:
-        """Return the encoded file of image `index`; raise DataError if it cannot be read or its size changed."""
-        row = self.rows[index]
-        return SourceItem(self.name(index), int(row["label"]), self.describe(index), int(row["bytes"])).read()
-
-    def describe(self, index: int) -> str:
-        """Return the image's file, for messages."""
-        return (self.folder / self.name(index)).as_posix()
-
-
 class JpegShards(SampleIndex):
-    """Split ("train", "evaluation") of a store of format jpeg."""
+    """Split ("train", "evaluation") of a store of format jpeg. `read` is thread-safe."""
 
     def __init__(self, folder: Path, split: str) -> None:
         index, self.files = open_shards(folder, split, "jpeg")
@@ -104,25 +86,13 @@ class JpegShards(SampleIndex):
                 os.close(handle)
 
 
-EncodedImages = FolderImages | JpegShards
-"""Split of encoded images. `read` is thread-safe."""
-
-
-def open_encoded(folder: Path, split: str) -> EncodedImages:
-    """Open a split ("train", "evaluation") of a store of format jpeg, or of a folder of images with an index. Raises
-    DataError if there is neither, or if it is damaged."""
-    if (folder / MANIFEST).is_file() and read_manifest(folder).settings.format != "folder":
-        return JpegShards(folder, split)
-    return FolderImages(folder, split)
-
-
 def open_shards(folder: Path, split: str, format_name: Format) -> tuple[SampleIndex, list[Path]]:
     """Return the index of a split and the paths of its shards, or of its one file; no image is read. Raises DataError
     if there is no store with that split, or for a damaged index or a shard of another size. That the store has the
     format, and a run the splits that it needs, is known from `store_problems`."""
     manifest = read_manifest(folder)
     path = folder / index_files(split)[0]
-    index = SampleIndex.open(folder, split, manifest.files, ROW)
+    index = SampleIndex.open(folder, split, manifest.files)
     counts = manifest.splits.get(split)
     if counts is None or len(index) != counts.images:
         raise DataError(f"{path}: does not match the manifest; prepare the store again.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
+import tyro
 from numpy.typing import NDArray
 
 from judging.ground.atomic_file import StoredFile, check_size, failures
@@ -23,7 +24,7 @@ Format = Literal["folder", "jpeg", "raw", "beton"]
 FORMAT_SETTINGS: Final[Mapping[Format, tuple[str, ...]]] = {
     "folder": (),
     "jpeg": (),
-    "raw": ("size", "shape", "evaluation_resizes"),
+    "raw": ("size", "evaluation_resizes"),
     "beton": ("size", "jpeg_quality", "jpeg_share"),
 }
 """Fields of `StoreConfig` that each format uses."""
@@ -34,13 +35,12 @@ class StoreConfig:
     """Frozen description of a store: what `prepare` writes and what a run expects."""
 
     format: Format = "folder"
-    """folder: train/<class>/* and val/<class>/* with an index. jpeg: the original files in shards. raw: decoded and
-    resized, 8 bits per channel. beton: FFCV's format."""
+    """folder: none, for sources without a store. jpeg: the original files in shards. raw: decoded and resized, 8 bits
+    per channel. beton: FFCV's format."""
     size: int = 0
-    """Pixels. raw: short side, or side of the square. beton: longest side; larger images are shrunk. 0: original size
-    (not for raw)."""
-    shape: Literal["short_side", "square"] = "short_side"
-    """raw: keep the aspect ratio, or scale both sides to `size` (crops are drawn in the original's aspect ratio)."""
+    """Pixels. raw: short side. beton: longest side; larger images are shrunk. 0: original size (not for raw)."""
+    shape: tyro.conf.Fixed[Literal["short_side"]] = "short_side"
+    """Ended; it stays for the digests of runs in results/."""
     evaluation_resizes: tuple[int, ...] = ()
     """raw: short sides at which evaluation images are stored, resized as the reference does; empty: the config's
     `eval_resize`."""
@@ -73,8 +73,7 @@ class ImageManifest:
     source_sha256: str
     """Digest of names, labels and byte counts of all source images, in order."""
     findings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Names of images that are not plain RGB JPEG, by kind: corrupt (left out), grayscale, cmyk, rotated (EXIF; stored
-    unrotated, as the reference reads them), png ..."""
+    """Ended; stores of before name images here that are not plain RGB JPEG."""
     files: Mapping[str, StoredFile] = field(default_factory=dict)
     """By path within the store, with forward slashes."""
 
@@ -90,7 +89,7 @@ class ImageManifest:
 def describe_store(store: StoreConfig) -> str:
     """Return format and size as text, for messages and the log."""
     if store.format == "raw":
-        return f"raw, {store.shape.replace('_', ' ')} {store.size} px"
+        return f"raw, short side {store.size} px"
     if store.format == "beton":
         size = f"longest side {store.size} px" if store.size else "original size"
         return f"beton, {size}, {store.jpeg_share:.0%} JPEG of quality {store.jpeg_quality}"
@@ -126,12 +125,7 @@ def verify(folder: Path) -> ImageManifest:
 
 
 def store_problems(folder: Path, wanted: StoreConfig, eval_resize: int) -> list[str]:
-    """Return what keeps a run from using the store in `folder`; file sizes are checked, file contents are not.
-
-    Format "folder" has an index instead of a manifest and is not checked here.
-    """
-    if wanted.format == "folder":
-        return []
+    """Return what keeps a run from using the store in `folder`; file sizes are checked, file contents are not."""
     try:
         manifest = read_manifest(folder)
     except DataError as error:
@@ -172,7 +166,7 @@ def missing_splits(folder: Path, manifest: ImageManifest, splits: Sequence[str])
         sizes = sorted(int(name.removeprefix(RESIZED)) for name in manifest.splits if name.startswith(RESIZED))
         problems.append(
             f"{folder}: no evaluation images of short side {wanted} (data.eval_resize), only of"
-            f" {', '.join(map(str, sizes))}. Add them: prepare into this folder again with"
-            f" --data.store.evaluation-resizes {' '.join(map(str, sorted([*sizes, wanted])))}"
+            f" {', '.join(map(str, sizes))}. Prepare a store with --data.store.evaluation-resizes"
+            f" {' '.join(map(str, sorted([*sizes, wanted])))}."
         )
     return problems

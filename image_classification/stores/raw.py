@@ -56,13 +56,11 @@ def mapped(path: Path) -> Tensor:
 def stored_size(height: int, width: int, settings: StoreConfig, split: str) -> tuple[int, int]:
     """Return the (height, width) that an image is stored in.
 
-    Training images are never enlarged, except to a square. Evaluation images get the short side that the reference's
+    Training images are never enlarged. Evaluation images get the short side that the reference's
     Resize gives them, so that their central crops are identical.
     """
     if split != "train":
         return resized(height, width, int(split.removeprefix(RESIZED)))
-    if settings.shape == "square":
-        return settings.size, settings.size
     return (height, width) if min(height, width) <= settings.size else resized(height, width, settings.size)
 
 
@@ -80,8 +78,6 @@ def encode_raw(image: SourceImage, settings: StoreConfig, split: str) -> Encoded
 
 def bytes_per_image(settings: StoreConfig, split: str, source: float) -> float:
     """Estimate the bytes of an image of ImageNet's mean aspect ratio, 4:3."""
-    if split == "train" and settings.shape == "square":
-        return 3.0 * settings.size**2
     side = settings.size if split == "train" else int(split.removeprefix(RESIZED))
     return 4.0 * side**2
 

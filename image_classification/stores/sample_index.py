@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from image_classification.stores.store_format import FinishedShard
 from judging.ground.atomic_file import StoredFile, check_content, write_file
 from judging.ground.errors import DataError
 
-FILE_ROW = np.dtype([("name", "<u8"), ("bytes", "<u8"), ("label", "<i4")])
+ROW = np.dtype([("name", "<u8"), ("bytes", "<u8"), ("label", "<i4")])
 """An image in a file of its own. `name`: offset of its name in the file of names."""
 
 ROW = np.dtype(
@@ -33,7 +32,8 @@ ROW = np.dtype(
         ("original_width", "<u4"),
     ]
 )
-"""An image in a shard, from byte `offset` on; its stored size, and the size of the original."""
+"""An image in a shard, from byte `offset` on; its name, from byte `name` of the file of names on; its stored size, and
+the size of the original."""
 
 LARGEST_SIDE = 1 << 30
 """Pixels; sizes are handled as signed 32-bit numbers."""
@@ -46,10 +46,10 @@ class SampleIndex:
         self.rows, self.names = rows, names
 
     @classmethod
-    def of(cls, names: Iterable[str], columns: Mapping[str, Any], kind: np.dtype[Any]) -> SampleIndex:
-        """Build an index; `columns` are arrays (n,), by the fields of `kind` other than `name`."""
+    def of(cls, names: Iterable[str], columns: Mapping[str, Any]) -> SampleIndex:
+        """Build an index; `columns` are arrays (n,), by the fields of `ROW` other than `name`."""
         encoded = [os.fsencode(name) for name in names]
-        rows = np.zeros(len(encoded), dtype=kind)
+        rows = np.zeros(len(encoded), dtype=ROW)
         lengths = np.fromiter((len(name) + 1 for name in encoded), dtype=np.int64, count=len(encoded))
         rows["name"] = np.cumsum(lengths) - lengths
         for column, values in columns.items():
@@ -57,9 +57,9 @@ class SampleIndex:
         return cls(rows, np.frombuffer(b"".join(name + b"\n" for name in encoded), dtype=np.uint8))
 
     @classmethod
-    def open(cls, folder: Path, prefix: str, files: Mapping[str, StoredFile], kind: np.dtype[Any]) -> SampleIndex:
+    def open(cls, folder: Path, prefix: str, files: Mapping[str, StoredFile]) -> SampleIndex:
         """Open an index that `write` wrote; `files` holds the expected size and digest of its two files. Raises
-        DataError if a file is missing, damaged or not an index of this kind."""
+        DataError if a file is missing, damaged or not an index."""
         rows_name, names_name = index_files(prefix)
         for name in (rows_name, names_name):
             if name not in files:
@@ -67,7 +67,7 @@ class SampleIndex:
             check_content(folder, name, files[name])
         try:
             rows = np.load(folder / rows_name, mmap_mode="r", allow_pickle=False)
-            if not isinstance(rows, np.ndarray) or rows.dtype != kind or rows.ndim != 1:
+            if not isinstance(rows, np.ndarray) or rows.dtype != ROW or rows.ndim != 1:
                 raise ValueError("other columns")
         except (ValueError, OverflowError) as error:
             raise DataError(f"{folder / rows_name}: not an index of images ({error}); prepare it again.") from None
@@ -113,11 +113,6 @@ class SampleIndex:
         end = self.names.size if last else int(self.rows["name"][index + 1])
         return os.fsdecode(self.names[start : end - 1].tobytes())
 
-    def digest_into(self, digest: hashlib._Hash) -> None:
-        """Update `digest` with all rows and names."""
-        digest.update(np.ascontiguousarray(self.rows).view(np.uint8).data)
-        digest.update(np.ascontiguousarray(self.names).data)
-
     def check_sizes(self, path: Path) -> None:
         """Raise DataError, naming `path`, unless every stored and original size is positive and below 2^30."""
         for column in ("height", "width", "original_height", "original_width"):
@@ -152,7 +147,7 @@ def index_of_shards(shards: Sequence[FinishedShard], columns: Sequence[str]) -> 
         "shard": np.repeat([shard.number for shard in shards], [len(shard.names) for shard in shards]),
     }
     values |= {column: rows[:, number] for number, column in enumerate(columns) if column in (ROW.names or ())}
-    return SampleIndex.of((name for shard in shards for name in shard.names), values, ROW)
+    return SampleIndex.of((name for shard in shards for name in shard.names), values)
 
 
 def write_index(

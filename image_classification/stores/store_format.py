@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,11 +76,9 @@ class SourceImage:
 
     item: SourceItem
     position: int
-    """Index among the items of its split, in the store's order, corrupt items included."""
+    """Index among the items of its split, in the store's order."""
     data: bytes
     """The encoded file."""
-    kinds: tuple[str, ...]
-    """Deviations from a plain RGB JPEG (`ImageManifest.findings`)."""
     decoded: Image.Image
     """As Pillow decodes it, in its own mode."""
 
@@ -96,7 +94,7 @@ EncodedImage = tuple[bytes, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class FinishedShard:
-    """Shard file and its contents in order, without corrupt images."""
+    """Shard file and its contents in order."""
 
     number: int
     file: str
@@ -108,10 +106,8 @@ class FinishedShard:
     """(n + 1,); image i is bytes offsets[i] .. offsets[i + 1] of the file"""
     rows: NDArray[np.int64]
     """(n, columns)"""
-    findings: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Names of the images that are not plain RGB JPEG, by kind."""
     broken: Sequence[str] = ()
-    """Images that cannot be read or decoded, each with the reason."""
+    """Images that cannot be read or decoded, each with the reason; there is no file if there are any."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +119,7 @@ class StoreFormat:
     "evaluation_<resize>"."""
     finish: Callable[[Path, str, Sequence[FinishedShard]], Mapping[str, StoredFile]]
     """(folder, split, shards in order): write index files, or the split's single file, with FileWriter into `folder`
-    and return them by path, without the shards. Same shards, same bytes. Not called again for a split whose files all
-    match the manifest."""
+    and return them by path, without the shards. Same shards, same bytes."""
     columns: tuple[str, ...] = ()
     """Index columns in addition to label, offset and bytes."""
     keeps_shards: bool = True

@@ -34,7 +34,7 @@ def openwebtext_baseline() -> GptRunConfig:
         micro_batch=16,
         precision="bf16",
         model=GPT2_125M,
-        data=GptDataConfig(sampling="blocks", eval_batch=128),
+        data=GptDataConfig(sampling="blocks", eval_batch=128, format="shards"),
         schedule=StepSchedule(kind="cosine", steps=14_000, warmup_steps=140),
         optimizer=OptimizerConfig(kind="adamw", peak_lr=6e-4, momentum=0.9, beta2=0.999, epsilon=1e-8),
         evaluation=EvaluationConfig(target=OPENWEBTEXT_TARGET, every=250 * 512, first=8_000 * 512),

@@ -124,7 +124,7 @@ def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str
     if known.end_of_text is None and config.needs_documents:
         problems.append(
             f"{config.needs_documents}: no token separates the documents of the store in {folder}; prepare it with"
-            " GPT-2's encoding."
+            " --data.format shards."
         )
     if known.train_samples < 1:
         problems.append(

@@ -1,7 +1,6 @@
 """Encoding of text files as token ids: strict UTF-8 in pieces, as characters or by GPT-2's byte-level BPE."""
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 
 from judging.ground.errors import DataError
 from judging.ground.file_kind import require_own_kind
-from judging.ground.token_shard import GPT2_VOCABULARY as GPT2_VOCABULARY
 from judging.ground.token_shard import TOKEN_TYPE as TOKEN_TYPE
 from language_model.dependencies import require
 from language_model.text.corpus import decoded
@@ -24,8 +22,6 @@ MERGES = ("vocab.bpe", "merges.txt")
 """Names of the merges beside an encoder.json: OpenAI's and Hugging Face's."""
 LARGEST_VOCABULARY = 1 << 16
 END_OF_TEXT = "<|endoftext|>"
-_CUT = re.compile(r"\S\n(?=\S)")
-"""GPT-2's pre-tokenizer always starts a new word after a newline without adjacent white space."""
 
 
 class Characters:
@@ -87,15 +83,9 @@ class BytePairs:
         if self.vocabulary > LARGEST_VOCABULARY:
             raise DataError(f"{encoder} has {self.vocabulary:,} tokens; the limit is {LARGEST_VOCABULARY:,}.")
 
-    def encode(self, text: str) -> Tokens:
-        return np.array(self._tokenizer.encode(text).ids, dtype=np.uint16)
-
     def encode_batch(self, texts: list[str]) -> list[Tokens]:
         """Return the token ids of each text, encoded by as many threads as there are cores."""
         return [np.array(encoded.ids, dtype=np.uint16) for encoded in self._tokenizer.encode_batch(texts)]
-
-
-Encoding = Characters | BytePairs
 
 
 def read_text(path: Path) -> Iterator[str]:
@@ -106,20 +96,3 @@ def read_text(path: Path) -> Iterator[str]:
             yield from decoded(path, file)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; nothing was prepared.") from error
-
-
-def encode_pieces(encoding: Encoding, pieces: Iterator[str]) -> Iterator[Tokens]:
-    """Yield the tokens of the concatenated `pieces`; they do not depend on the piece boundaries."""
-    if isinstance(encoding, Characters):
-        for piece in pieces:
-            yield encoding.encode(piece)
-        return
-    held = ""  # not yet encoded
-    for piece in pieces:
-        begin = max(0, len(held) - 2)  # a cut may span two pieces
-        held += piece
-        if end := max((match.end() for match in _CUT.finditer(held, begin)), default=0):
-            yield encoding.encode(held[:end])
-            held = held[end:]
-    if held:
-        yield encoding.encode(held)

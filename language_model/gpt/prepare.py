@@ -1,4 +1,4 @@
-"""Preparation of text for GPT: a store of character or byte-pair tokens, or shards of byte-pair tokens."""
+"""Preparation of text for GPT: a store of characters, or shards of byte pairs."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from fractions import Fraction
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,8 @@ from language_model.gpt.encoding import (
     TOKEN_TYPE,
     BytePairs,
     Characters,
-    Encoding,
     Split,
     Tokens,
-    encode_pieces,
     read_text,
 )
 from language_model.gpt.token_store import FILES, MANIFEST, SHARD_TOKENS, Manifest, Source, open_store
@@ -51,10 +49,10 @@ def prepare(
     """Build a token store in `folder` from `text`, the last tenth of which is for validation; without text, check the
     existing store, with `decode` every byte of it, or, for the dataset topics, build it from Python's own help topics.
 
-    Tokens are characters, or GPT-2's byte pairs if `vocabulary` is encoder.json, with vocab.bpe beside it. One process
-    does the work, whatever `workers` is. With `data.format` shards the documents of `text`, and of `evaluation_text`
-    for validation, become shards with the first `model.vocabulary` of GPT-2's byte pairs. Raises DataError if text or
-    store cannot be used; UsageError for no folder, a vocabulary without text, and an encoding that shards cannot have.
+    Tokens are characters. One process does the work, whatever `workers` is. With `data.format` shards the documents of
+    `text`, and of `evaluation_text` for validation, become shards with the first `model.vocabulary` of GPT-2's byte
+    pairs; `vocabulary` is their encoder.json, with vocab.bpe beside it. Raises DataError if text or store cannot be
+    used; UsageError for no folder, options without effect, and an encoding that shards cannot have.
     """
     # What cannot be prepared is refused before a file is read.
     sharded = config.data.format == "shards"
@@ -71,10 +69,10 @@ def prepare(
                 f" above {BYTES}; nothing was prepared."
             )
         prepare_shards(text, evaluation_text, folder, name=config.dataset, encoder=vocabulary, vocabulary=size)
-    elif text:
-        prepare_tokens(text, folder, encoder=vocabulary)
     elif vocabulary:
-        raise UsageError("--vocabulary needs --text; nothing was prepared.")
+        raise UsageError("--vocabulary needs --text and --data.format shards; nothing was prepared.")
+    elif text:
+        prepare_tokens(text, folder)
     elif config.dataset == "topics" and not (folder / MANIFEST).exists():
         topics = "\n".join(sentence for sentences in topics_store.documents().values() for sentence in sentences)
         with tempfile.TemporaryDirectory(prefix="timedrun-") as temporary:
@@ -87,15 +85,13 @@ def prepare(
     return known | ({"notes": found} if (found := data_notes(config, folder, whole=True)) else {})
 
 
-def prepare_tokens(paths: Sequence[Path], out: Path, *, encoder: Path | None = None, alphabet: str = "") -> Manifest:
+def prepare_tokens(paths: Sequence[Path], out: Path, *, alphabet: str = "") -> Manifest:
     """Build a token store in `out` from the concatenated texts in `paths`; the same input yields the same bytes.
 
     The first int(characters * (1 - VALIDATION_FRACTION)) characters are for training, the rest for validation, as
-    nanoGPT splits tinyshakespeare. Tokens are characters or, with `encoder`, GPT-2's; then each file is a
-    document and ends with the token <|endoftext|>. The characters of `alphabet` are tokens even if no text has them.
-    Memory is bounded: files are read twice, in pieces. The manifest is written last, so no store is partial. Raises
-    UsageError if `out` already has a store; DataError if a file is missing or not UTF-8, or if there is too little
-    text.
+    nanoGPT splits tinyshakespeare. The characters of `alphabet` are tokens even if no text has them. Memory is bounded:
+    files are read twice, in pieces. The manifest is written last, so no store is partial. Raises UsageError if `out`
+    already has a store; DataError if a file is missing or not UTF-8, or if there is too little text.
     """
     if taken := [name for name in (MANIFEST, *FILES.values()) if (out / name).exists()]:
         raise UsageError(f"{out} already has {', '.join(taken)}; nothing was changed. Choose another or delete it.")
@@ -104,43 +100,25 @@ def prepare_tokens(paths: Sequence[Path], out: Path, *, encoder: Path | None = N
     sources = tuple(source for source, _ in scanned)
     if len({source.sha256 for source in sources}) < len(sources):
         raise DataError(f"{', '.join(map(str, paths))}: two are equal, so one may be validated on; list each once.")
-    coder: Encoding
-    if encoder is None:
-        coder = Characters("".join(set(alphabet).union(*(characters for _, characters in scanned))))
-    else:
-        coder = BytePairs(encoder)
+    coder = Characters("".join(set(alphabet).union(*(characters for _, characters in scanned))))
     total = sum(source.characters for source in sources)
     cut = int(total * (1 - Fraction(str(VALIDATION_FRACTION))))
+    if total < cut + 2 or cut < 2:
+        raise DataError(f"{total:,} characters leave fewer than 2 tokens for a split; use more text.")
     out.mkdir(parents=True, exist_ok=True)
-    # Second reading: encoded in pieces, each file divided where the split lies.
-    counts = dict.fromkeys(SPLITS, 0)
+    # Second reading: the pieces of all files follow one another, and one is divided where the split lies.
     writers = {split: FileWriter(out / name) for split, name in FILES.items()}
-    bounds: dict[Split, tuple[int, int]] = {"train": (0, cut), "validation": (cut, total)}
-    start = 0
-    for path, source in zip(paths, sources, strict=True):
-        for split, (begin, end) in bounds.items():
-            first, last = max(begin - start, 0), min(end - start, source.characters)
-            if first >= last:
-                continue
-            for tokens in encode_pieces(coder, _between(read_text(path), first, last)):
-                writers[split].write(tokens.astype(TOKEN_TYPE).tobytes())
-                counts[split] += len(tokens)
-            if last == source.characters and isinstance(coder, BytePairs):
-                writers[split].write(np.array([coder.end_of_text], dtype=TOKEN_TYPE).tobytes())
-                counts[split] += 1
-        start += source.characters
-    if short := [split for split, count in counts.items() if count < 2]:
-        for writer in writers.values():
-            writer.discard()
-        raise DataError(
-            f"{total:,} characters leave fewer than 2 tokens for {' and '.join(short)}; no store was written. Use more"
-            " text."
-        )
+    at = 0
+    for piece in chain.from_iterable(map(read_text, paths)):
+        left = max(0, cut - at)
+        for split, part in zip(SPLITS, (piece[:left], piece[left:]), strict=True):
+            writers[split].write(coder.encode(part).astype(TOKEN_TYPE).tobytes())
+        at += len(piece)
     # The manifest last: without it the folder is no store.
     manifest = Manifest(
-        encoding="characters" if isinstance(coder, Characters) else "gpt2",
+        encoding="characters",
         vocabulary=coder.vocabulary,
-        alphabet=coder.alphabet if isinstance(coder, Characters) else "",
+        alphabet=coder.alphabet,
         validation_fraction=VALIDATION_FRACTION,
         sources=sources,
         files={FILES[split]: writer.complete() for split, writer in writers.items()},
@@ -158,16 +136,6 @@ def _scan(path: Path) -> tuple[Source, set[str]]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Source(name=path.name, bytes=path.stat().st_size, characters=characters, sha256=digest), alphabet
-
-
-def _between(pieces: Iterator[str], first: int, last: int) -> Iterator[str]:
-    at = 0
-    for piece in pieces:
-        if chosen := piece[max(first - at, 0) : max(last - at, 0)]:
-            yield chosen
-        at += len(piece)
-        if at >= last:
-            return
 
 
 def prepare_shards(

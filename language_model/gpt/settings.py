@@ -25,7 +25,7 @@ class GptDataConfig:
     eval_tokens: int = 0
     """Tokens that an evaluation predicts, the first ones of the validation split; 0: all of them."""
     format: Literal["store", "shards"] = "store"
-    """Of what `timedrun prepare` writes: timedrun's own store, or `.bin` shards as FineWeb's. A run reads either."""
+    """Of what `timedrun prepare` writes: a store of characters, or `.bin` shards as FineWeb's. A run reads either."""
     split: Split = field(default="own", metadata=LATER)
     """tuning: the end of the training tokens, as many as the validation split has, at most a tenth, is evaluated on."""
 

@@ -17,7 +17,7 @@ from judging.ground.atomic_file import StoredFile, check_size
 from judging.ground.errors import DataError
 from judging.ground.result_files import require_data_folder
 from judging.ground.token_shard import read_shard
-from language_model.gpt.encoding import GPT2_VOCABULARY, SPLITS, TOKEN_TYPE, Split, Tokens
+from language_model.gpt.encoding import SPLITS, TOKEN_TYPE, Split, Tokens
 from language_model.gpt.settings import GptDataConfig
 from timedrun.methods.training.sampling import Indices
 from timedrun.runner.storage import store_files
@@ -47,10 +47,10 @@ class Manifest:
     """Content of a store that `prepare_tokens` wrote; written last, so that a folder without it is not a store."""
 
     version: int = VERSION
-    encoding: Literal["characters", "gpt2"]
+    encoding: Literal["characters"]
     vocabulary: int
     alphabet: str
-    """Encoding characters: the character of each token, in order; otherwise empty."""
+    """The character of each token, in order."""
     validation_fraction: float
     sources: tuple[Source, ...]
     files: Mapping[str, StoredFile]
@@ -135,8 +135,7 @@ class PreparedStore(TokenStore):
             check_size(folder, name, stored)
         vocabulary = self.manifest.vocabulary
         counts = {split: self.manifest.files[name].bytes // TOKEN_TYPE.itemsize for split, name in FILES.items()}
-        end = GPT2_VOCABULARY - 1 if vocabulary == GPT2_VOCABULARY else None  # of GPT-2's own encoding the last
-        super().__init__(folder, counts, vocabulary, end_of_text=end, tuning=tuning)
+        super().__init__(folder, counts, vocabulary, end_of_text=None, tuning=tuning)
         self.digest = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
 
     def mapped(self, split: Split) -> list[tuple[Path, Tokens]]:

@@ -1,6 +1,6 @@
 """Run the example of the first argument beside a torchvision that was built for another torch.
 
-Such a torchvision lacks its operators and cannot be imported, but timm, Lightning and transformers import it. None of
+Such a torchvision lacks its operators and cannot be imported, but Lightning and transformers import it. None of
 the examples uses the operators: declared, they let the import pass.
 """
 
@@ -12,7 +12,7 @@ import torch
 try:
     import torchvision  # noqa: F401  # what the example imports
 except ImportError:
-    pass  # none of the examples but timm's needs it
+    pass  # none of the examples needs it
 except RuntimeError:
     for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
         del sys.modules[name]

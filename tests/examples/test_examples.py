@@ -23,12 +23,11 @@ RUN_EXAMPLE = Path(__file__).with_name("run_example.py")
         ("torchtitan_loop", "transformers", "sam: 4 steps", r"loss of the averaged weights ([\d.]+)", -3.0),
         ("any_script --epochs 3", "sklearn", "training starts", r"accuracy ([\d.]+) time", 0.6),
         ("hugging_face_bert --target 0.03 --hidden 32", "accelerate", "training starts", r"accuracy ([\d.]+)", 0.03),
-        ("timm_model", "timm torchvision", "bias of head set to -ln(10)", r"averaged weights ([\d.]+)", 0.5),
     ],
 )
 def test_an_example_trains_with_its_methods(example, requires, expected, measure, bound, tmp_path):
-    if missing := [package for package in requires.split() if find_spec(package) is None]:
-        pytest.skip(f"{missing[0]} is not installed")
+    if find_spec(requires) is None:
+        pytest.skip(f"{requires} is not installed")
     name, *options = example.split()
     done = subprocess.run(
         [sys.executable, str(RUN_EXAMPLE), str(EXAMPLES / f"{name}.py"), *options],
@@ -42,8 +41,6 @@ def test_an_example_trains_with_its_methods(example, requires, expected, measure
     for found in re.findall(measure, done.stdout):
         assert float(found) > bound if bound > 0 else float(found) < -bound
     assert re.search(measure, done.stdout)
-    if example == "timm_model":
-        assert "progressive_resizing makes images of other sizes than [1, 32, 32], and the model" in done.stdout
     if example == "hugging_face_trainer":
         averaged, loaded = re.findall(r"(?:weights|loading) ([\d.]+)", done.stdout)
         assert averaged == loaded

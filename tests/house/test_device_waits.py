@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.gpu.steps import CASES, write_tiny_shards
+from language_model.gpt.datasets import synthetic
 from timedrun.evidence.analysis.profiled_run import ProfiledRun, StepPlan, profiled
 from timedrun.runner.benchmark import find
 from timedrun.runner.config_choice import config_of
@@ -78,9 +78,11 @@ def test_a_step_of_bert_never_waits_for_the_device(waiting):
 
 
 def test_a_step_of_gpt_never_waits_for_the_device(waiting, tmp_path):
-    write_tiny_shards(tmp_path / "shards")
-    tiny = f"{CASES['fineweb'].tiny} {CASES['fineweb'].tiny_of['methods']}".split()
-    assert waiting("fineweb", "methods", "fineweb", *tiny, folder=tmp_path / "shards") == []
+    tiny = "--global-batch 4 --micro-batch 2 --model.layers 2 --model.hidden 32 --model.heads 2 --model.context 128"
+    tiny += " --model.vocabulary 257 --model.attention-window 128 --window-warmup-steps 40 --model.value-embeddings 1"
+    tiny += " --schedule.steps 40 --schedule.cooldown-steps 16 --data.eval-tokens 512 --no-compile --warm-up-steps 1"
+    synthetic(config_of(find("fineweb"), "methods", "fineweb", tiny.split()), tmp_path)
+    assert waiting("fineweb", "methods", "fineweb", *tiny.split(), folder=tmp_path) == []
 
 
 def test_transformers_waits_for_the_device_once_a_forward_pass(waiting):

@@ -12,7 +12,7 @@ import pytest
 
 from image_classification import cifar10
 from image_classification.stores.manifest import Format, StoreConfig
-from tests.image_classification.small_stores import JPEG, build, encoded, indexed, noisy, write_files, write_images
+from tests.image_classification.small_stores import JPEG, build, encoded, noisy, write_files, write_images
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,7 +38,8 @@ def images(tmp_path: Path, original: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, Path]:
-    """29 training, 6 evaluation JPEG images of two classes in a store of each format, evaluation at short side 20."""
+    """29 training, 6 evaluation JPEG images of two classes in a folder, and in a store of each format, evaluation at
+    short side 20."""
     root = tmp_path_factory.mktemp("prepared")
     counts = {"train/ant": 14, "train/bee": 15, "val/ant": 3, "val/bee": 3}
     files = {
@@ -46,7 +47,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, Path]:
         for place, name in enumerate(counts)
         for number in range(counts[name])
     }
-    values: dict[Format, Path] = {"folder": indexed(write_files(root / "folder", files))}
+    values: dict[Format, Path] = {"folder": write_files(root / "folder", files)}
     for store in (JPEG, StoreConfig(format="raw", size=24, evaluation_resizes=(20,)), StoreConfig(format="beton")):
         if store.format != "beton" or find_spec("ffcv"):
             build(values["folder"], root / store.format, store, per_shard=1024)

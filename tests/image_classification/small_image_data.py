@@ -30,7 +30,7 @@ FOLDER = replace(
     eval_batch=4,
     drop_last=False,
     loader="pillow",
-    store=StoreConfig(),
+    store=StoreConfig(format="jpeg"),
 )
 LOADERS: dict[LoaderName, StoreConfig] = {
     "pillow": StoreConfig(format="jpeg"),

@@ -18,12 +18,12 @@ from image_classification.preparation import builder
 from image_classification.preparation.builder import Built, build_store
 from image_classification.preparation.formats import effective_settings
 from image_classification.preparation.sources import Source, open_source
-from image_classification.stores import image_folder, raw
+from image_classification.stores import raw
 from image_classification.stores.manifest import ImageManifest, StoreConfig
 from image_classification.stores.store_format import SourceItem
 
 CLASSES = ("ant", "bee", "wasp")
-FOLDER, JPEG, BETON = StoreConfig(), StoreConfig(format="jpeg"), StoreConfig(format="beton", size=24)
+JPEG, BETON = StoreConfig(format="jpeg"), StoreConfig(format="beton", size=24)
 RAW = StoreConfig(format="raw", size=16, evaluation_resizes=(16,))
 NEEDS_FFCV = pytest.mark.skipif(find_spec("ffcv") is None, reason="needs FFCV (pip install 'timedrun[ffcv]')")
 FORMATS = pytest.mark.parametrize(
@@ -102,14 +102,6 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
     return folder
 
 
-def indexed(folder: Path, files: Mapping[str, bytes] | None = None) -> Path:
-    """The folder with an index; of `files`, if they are given, the training images are evaluation images, too."""
-    for sub in ("train/", "val/"):
-        write_files(folder, {name.replace("train/", sub, 1): data for name, data in (files or {}).items()})
-    image_folder.write_index(image_folder.make_index(folder, []), folder)
-    return folder
-
-
 def silent(_: str) -> None:
     """Discard progress lines."""
 
@@ -121,14 +113,12 @@ def build(
     *,
     per_shard: int = 8,
     workers: int = 1,
-    skip_broken: bool = False,
     report: Callable[[str], None] = silent,
 ) -> Built:
     """Build the store of a folder of images or of a source; its files are not synced, which would take longer."""
-    opened = partial(open_source, source, report) if isinstance(source, Path) else source
-    options = {"workers": workers, "skip_broken": skip_broken, "report": report}
+    opened = partial(open_source, source) if isinstance(source, Path) else source
     with patch.object(builder, "SHARD_IMAGES", per_shard), patch("os.fsync"):
-        return build_store(opened, out, effective_settings(settings, 16), **options)
+        return build_store(opened, out, effective_settings(settings, 16), workers=workers, report=report)
 
 
 def make_store(

@@ -78,15 +78,6 @@ def test_an_image_too_long_for_a_draw_gets_torchvisions_crop(torchvision, height
     assert tuple(ours[0].tolist()) == tuple(theirs)
 
 
-def test_boxes_are_those_of_the_formula_worked_by_hand():
-    draws = np.full((1, 10, 4), 0.999)
-    draws[0, :2] = [(0.999, 0.999, 0, 0), (0.5, 0.25, 0.5, 0.25)]  # 399 x 299 does not fit into 300 x 300, this does
-    area, ratio = 300 * 300 * 0.54, (3 / 4) ** 0.5
-    crop_height, crop_width = round((area / ratio) ** 0.5), round((area * ratio) ** 0.5)
-    expected = [(300 - crop_height + 1) // 2, (300 - crop_width + 1) // 4, crop_height, crop_width]
-    assert augmentation.random_resized_crop_boxes(np.array([[300, 300]]), draws).tolist() == [expected]
-
-
 @given(st.data())
 @settings(max_examples=60)
 def test_scaled_boxes_cover_the_same_share_of_a_stored_image_to_half_a_pixel(data):

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from image_classification import batches
-from image_classification.augmentation import Flip, flips
 from image_classification.batches import ImageBatches, open_source
 from image_classification.configs import digits_baseline, synthetic_smoke
 from image_classification.loaders import registry
@@ -208,17 +207,3 @@ def test_a_sample_has_one_crop_in_an_epoch_whatever_loads_it_with_others(source)
     assert torch.equal(one[:, -1], other[:, -1])  # labels
     for different in (other, of_samples(passes([(1, 0)], seed=2), 1, seed=2)):
         assert (one != different).any(1).sum() > 5
-
-
-def test_every_loader_mirrors_the_images_that_alternate(source):
-    def images(flip: Flip, epoch: int) -> torch.Tensor:
-        with data_of(replace(source[0], flip=flip), source[1], global_batch=29) as data:
-            return next(data.train(epoch)).images
-
-    for epoch in (1, 2):
-        plain, alternating = images("none", epoch), images("alternating", epoch)
-        near = [(alternating - side).abs().amax((1, 2, 3)).numpy() for side in (plain, plain.flip(3))]
-        (samples,) = sampling.steps(29, 1, epoch, 29)
-        mirrored = flips("alternating", 1, epoch, samples, np.zeros(29))
-        assert np.where(mirrored, near[1], near[0]).max() < 0.05  # rounding of 8 bits, normalized
-        assert np.where(mirrored, near[0], near[1]).min() > 0.2

@@ -18,7 +18,7 @@ def test_logits_and_gradients_equal_torchvisions(torchvision, name, config):
     theirs = getattr(torchvision.models, name)(weights=None)
     ours = ResNet(config)
     ours.load_state_dict(theirs.state_dict())
-    images = torch.randn(2, 3, 96, 96)
+    images = torch.randn(2, 3, 64, 64)
     for model in (theirs, ours):
         model.train()
         model(images).square().mean().backward()

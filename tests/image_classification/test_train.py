@@ -13,7 +13,6 @@ import torch
 from image_classification import batches, configs, train, warm_up
 from image_classification.build import Parts, build
 from image_classification.datasets import declared, preflight
-from image_classification.stores.manifest import StoreConfig
 from judging.ground.errors import DataError
 from mlevents import keys, record
 from mlevents.runlog import RunLog
@@ -127,6 +126,7 @@ def test_a_compiled_run_compiles_every_shape_before_the_clock(monkeypatch, tmp_p
     config = replace(
         base,
         compile=True,
+        model=replace(base.model, layers=(1,), widths=(8,)),
         data=replace(base.data, synthetic_train=150, synthetic_eval=70, drop_last=False),
         evaluation=replace(base.evaluation, target=0.99),
         methods=(methods.ProgressiveResizing(start=0.5, delay=0.0, finetune=0.4, increment=8),),
@@ -147,7 +147,7 @@ def stored(**changes: Any) -> configs.ImageRunConfig:
         dataset="small",
         global_batch=6,
         model=replace(base.model, classes=2),
-        data=replace(FOLDER, store=StoreConfig(format="jpeg"), prefetch=2, drop_last=True),
+        data=replace(FOLDER, prefetch=2, drop_last=True),
         schedule=replace(base.schedule, epochs=5),
         evaluation=replace(base.evaluation, target=0.999, every=2, first=2),
         methods=(methods.ChannelsLast(), RESIZING),
@@ -218,7 +218,7 @@ def test_digits_methods_reach_their_target(tmp_path):
 
 
 def recipe_run(config: configs.ImageRunConfig) -> configs.ImageRunConfig:
-    """Return `config` with a small network, 32 px and 3 steps an epoch on the tests' store, for 2 epochs."""
+    """Return `config` with a small network, 32 px and 3 steps on the tests' store."""
     data = replace(config.data, train_size=32, eval_resize=20, eval_size=16, eval_batch=6, loader="pillow", workers=0)
     return replace(
         config,
@@ -226,10 +226,10 @@ def recipe_run(config: configs.ImageRunConfig) -> configs.ImageRunConfig:
         micro_batch=4,
         precision="fp32",
         model=replace(config.model, layers=(1, 1), widths=(16, 32), classes=2),
-        methods=tuple(replace(m, update_interval=2) if isinstance(m, methods.EMA) else m for m in config.methods),
+        methods=tuple(replace(m, update_interval=1) if isinstance(m, methods.EMA) else m for m in config.methods),
         data=data,
         evaluation=replace(config.evaluation, target=0.999),
-        max_epochs=2,
+        max_epochs=1,
         warm_up_steps=0,
     )
 
@@ -239,8 +239,8 @@ def test_a_recipe_resumes_to_its_losses(name, prepared, tmp_path, losses):
     config, folder = recipe_run(getattr(configs, f"imagenet_{name}")()), prepared["jpeg"]
     assert not preflight(config, folder, 1)
     trained(config, data_folder=folder)
-    trained(config, data_folder=folder, resume_from=stopped(config, 2, tmp_path, data_folder=folder))
-    assert len(losses) == 12 and losses[6:] == losses[:6]
+    trained(config, data_folder=folder, resume_from=stopped(config, 1, tmp_path, data_folder=folder))
+    assert len(losses) == 6 and losses[3:] == losses[:3]
 
 
 def test_a_budget_out_of_range_is_refused_before_the_run(prepared):

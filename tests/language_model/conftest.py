@@ -82,20 +82,20 @@ def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_config(tiny_store: Path) -> BertRunConfig:
-    """A BERT of two layers that trains for 20 steps on `tiny_store`, by transformers' model."""
+    """A BERT of two layers that trains for 12 steps on `tiny_store`, by transformers' model."""
     vocabulary = read_manifest(tiny_store).vocabulary_size
     return replace(
         topics_baseline(),
         name="tiny_baseline",
         dataset="tiny",
         global_batch=12,
-        max_samples=240,
+        max_samples=144,
         architecture=BertArchitecture(
             layers=2, hidden=32, heads=4, intermediate=64, positions=32, vocabulary=vocabulary, initializer_range=0.1
         ),
         data=TextDataConfig(source="text_store", longest=32, eval_batch=50),
-        schedule=StepSchedule(kind="linear", steps=20, warmup_steps=2),
-        evaluation=EvaluationConfig(target=0.99, every=120, first=120),
+        schedule=StepSchedule(kind="linear", steps=12, warmup_steps=2),
+        evaluation=EvaluationConfig(target=0.99, every=72, first=72),
     )
 
 

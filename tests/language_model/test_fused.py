@@ -72,28 +72,6 @@ def test_dropout_drops_its_fraction_and_dropped_elements_have_no_gradient():
     assert not torch.autograd.grad(none.sin().sum(), x)[0].any()
 
 
-@pytest.fixture
-def traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trace and run regions as torch.compile does, without the compiler, which would take a minute."""
-    monkeypatch.setattr(
-        "language_model.fused.region", lambda f: torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)
-    )
-
-
-def test_compiled_regions_compute_the_same(traced):
-    for rows in (6, 9):
-        one, two = dense_inputs(rows), dense_inputs(rows)
-        compiled, plain = dense_gelu_dense(*one, "gelu_tanh", True), dense_gelu_dense(*two, "gelu_tanh")
-        more, same = (drawn((rows, 5), (rows, 5), (5,), (5,)) for _ in range(2))
-        compiled = compiled.sin().sum() + dropout_add_layer_norm(*more, 1e-12, 0.0, True, True).sin().sum()
-        plain = plain.sin().sum() + dropout_add_layer_norm(*same, 1e-12, 0.0, True).sin().sum()
-        torch.testing.assert_close(compiled, plain, rtol=1e-12, atol=1e-12)
-        compiled.backward()
-        plain.backward()
-        for x, y in zip(one + more, two + same, strict=True):
-            torch.testing.assert_close(x.grad, y.grad, rtol=1e-10, atol=1e-12)
-
-
 def plain(x: Tensor, norm: nn.LayerNorm) -> Tensor:
     return layer_norm(x, norm, low_precision=True)
 

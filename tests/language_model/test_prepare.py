@@ -69,7 +69,7 @@ def test_the_store_holds_the_text_and_its_facts(tmp_path, inputs):
 
 @pytest.mark.processes
 def test_bytes_depend_on_no_number_of_workers_and_a_damaged_or_foreign_finished_part_is_made_again(
-    tmp_path, inputs, monkeypatch, capsys
+    tmp_path, inputs, monkeypatch, capsys, forked_workers
 ):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

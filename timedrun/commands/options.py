@@ -150,11 +150,12 @@ def add_doctor(parser: ArgumentParser) -> None:
 def add_prepare(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True)
     _add_data_folder(parser, "folder of the dataset; created when preparing from --images or --text")
-    parser.add_argument("--decode", action="store_true", help="read every sample and report the broken ones")
+    parser.add_argument(
+        "--decode", action="store_true", help="read every byte of prepared data and report damaged files"
+    )
     processes = "worker processes (default: one per processor)"
     parser.add_argument("--workers", type=positive, default=usable_cores(), help=processes)
-    _add_path(parser, "--images", "folder with train/ and val/, or with ImageNet's archives, which are unpacked there")
-    parser.add_argument("--skip-broken", action="store_true", help="skip images that cannot be decoded and list them")
+    _add_path(parser, "--images", "folder with train/ and val/")
     _add_paths(parser, "--text", "training text")
     _add_paths(parser, "--evaluation-text", "evaluation text (default: a part of the training text)")
     _add_path(

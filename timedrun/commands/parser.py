@@ -54,7 +54,7 @@ CHOICES: Final = {
 """Verbs that are taken for each other, and which is for what."""
 
 ENDED: Final = {
-    "bench": "`timedrun profile --interleaved` times steps, `python -m benchmarks.image_loaders` loaders",
+    "bench": "`timedrun profile --interleaved` times steps, and loaders with the method no_op_model",
     "sweep": "`timedrun race ... --ratios 0.5 1` runs several lengths, `--budgets` those of commands",
     "audit": "`timedrun check ROUND --audit`",
     "forecast": "`timedrun score --forecast PATH`",

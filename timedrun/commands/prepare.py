@@ -11,7 +11,7 @@ from mlevents.terminal_escape import printable
 from timedrun.commands.chosen_config import settings_of
 from timedrun.evidence.preflight.checks import data_problems
 
-_IMAGE_OPTIONS = ("images", "skip_broken")
+_IMAGE_OPTIONS = ("images",)
 _TEXT_OPTIONS = ("text", "evaluation_text", "vocabulary")
 
 

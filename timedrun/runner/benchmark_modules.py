@@ -65,8 +65,8 @@ class PrepareModule(Protocol):
 
     @property
     def prepare(self) -> Callable[..., dict[str, Any]]:
-        """Take (config, folder, *, decode, workers) and those of images, skip_broken, text,
-        evaluation_text, vocabulary and merges that the benchmark uses; make or check the data and return the facts."""
+        """Take (config, folder, *, decode, workers) and those of images, text, evaluation_text and vocabulary that the
+        benchmark uses; make or check the data and return the facts."""
 
 
 class ExportModule(Protocol[ConfigT]):

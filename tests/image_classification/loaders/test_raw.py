@@ -27,15 +27,16 @@ SEED = 7
 Pixels = NDArray[np.uint8]
 
 
-@pytest.fixture(scope="module", params=["short_side", "square"])
-def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("raw")
-    make_store(folder, StoreConfig(format="raw", size=48, shape=request.param), given(SIZES))
+    make_store(folder, StoreConfig(format="raw", size=48), given(SIZES))
     return folder
 
 
 def loaded(folder, part, epoch, size, *, on_device, device=CPU):
-    with closing(RawLoader(FOLDER, folder, device, train=True, seed=SEED, on_device=on_device)) as loader:
+    with closing(RawLoader(FOLDER, folder, device, train=True, seed=SEED)) as loader:
+        loader.on_device |= on_device
         (batch,) = loader.batches([np.array(part)], epoch, size)
         return batch
 
@@ -70,7 +71,8 @@ def test_training_images_are_crops_resized_as_by_pillow(store, part, epoch, size
     boxes, flips = train_crops(SEED, epoch, np.array(part), stored.original_sizes[part], flip="random")
     boxes = scaled_boxes(boxes, stored.original_sizes[part], stored.sizes[part])
     images = [stored_image(stored, sample) for sample in part]
-    by_threads, on_device = (pixels(loaded(store, part, epoch, size, on_device=there)) for there in (False, True))
+    with patch.object(raw, "WORKING_BYTES", 1 if epoch % 2 else raw.WORKING_BYTES):
+        by_threads, on_device = (pixels(loaded(store, part, epoch, size, on_device=there)) for there in (False, True))
     assert (by_threads == resized(images, boxes, flips, size, by_torch)).all()
     wanted = resized(images, boxes, flips, size)
     assert np.abs(wanted - on_device).max() <= 1
@@ -78,38 +80,13 @@ def test_training_images_are_crops_resized_as_by_pillow(store, part, epoch, size
     assert np.abs(wanted - by_threads).max() <= 2
 
 
-def drawn(seed, count, height, width, *, black_and_white=False):
+def drawn(seed, count, height, width):
     """Noise, the hardest image to resize, with boxes and flips."""
     generator = np.random.default_rng(seed)
     images = generator.integers(0, 256, (count, height, width, 3), dtype=np.uint8)
-    if black_and_white:
-        images = np.where(images > 127, 255, 0).astype(np.uint8)
     tall, wide = generator.integers(1, height + 1, count), generator.integers(1, width + 1, count)
     corners = generator.integers(0, [height - tall + 1, width - wide + 1]).T
     return images, np.column_stack([corners, tall, wide]), generator.random(count) < 0.5
-
-
-def resampled(images, boxes, flips, size, dtype=None):
-    made = resample(*map(torch.from_numpy, (images, boxes, flips)), size, dtype=dtype)
-    assert made.shape == (len(images), 3, size, size) and made.dtype == torch.uint8
-    return made.permute(0, 2, 3, 1).numpy()
-
-
-@settings(max_examples=40)
-@for_all(
-    st.integers(0, 2**32),
-    st.integers(1, 90),
-    st.integers(1, 90),
-    st.integers(1, 70),
-    st.booleans(),
-    st.sampled_from([torch.float32, torch.float16]),
-    st.sampled_from([1, raw.WORKING_BYTES]),
-)
-def test_every_crop_is_within_one_level_of_pillow(seed, height, width, size, black_and_white, dtype, at_once):
-    crops = drawn(seed, 4, height, width, black_and_white=black_and_white)
-    with patch.object(raw, "WORKING_BYTES", at_once):
-        made = resampled(*crops, size, dtype)
-    assert np.abs(resized(*crops, size) - made).max() <= 1
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import get_args
 
@@ -18,27 +19,23 @@ from image_classification.augmentation import train_crops
 from image_classification.loaders import crop_kernel
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import LoaderName
-from image_classification.stores.encoded import open_encoded
+from image_classification.stores.encoded import JpegShards
 from image_classification.stores.manifest import FORMAT_SETTINGS, MANIFEST, Format, StoreConfig
 from judging.ground.errors import DataError, UsageError
 from tests.image_classification import small_image_data
 from tests.image_classification.small_image_data import loaded, opened, pixels
 from tests.image_classification.small_stores import (
     CLASSES,
-    FOLDER,
     JPEG,
     NEEDS_FFCV,
     encoded,
-    indexed,
     make_store,
     photographs,
     smooth,
 )
 
 PHOTOGRAPHS = photographs(40)
-RAW_SQUARE, RAW_SHORT = (
-    StoreConfig(format="raw", size=48, shape=shape, evaluation_resizes=(72,)) for shape in ("square", "short_side")
-)
+RAW = StoreConfig(format="raw", size=48, evaluation_resizes=(72,))
 BETON, BETON_JPEG, BETON_SMALL = (
     StoreConfig(format="beton", size=size, jpeg_share=share) for size, share in ((0, 0.0), (0, 1.0), (90, 0.5))
 )
@@ -50,7 +47,7 @@ def problems(loader: LoaderName, store: StoreConfig, folder: Path | None, *, eva
 
 def test_every_loader_name_and_every_format_is_registered():
     assert set(LOADERS) == set(get_args(LoaderName))
-    assert {name for loader in LOADERS.values() for name in loader.formats} == set(get_args(Format))
+    assert {name for loader in LOADERS.values() for name in loader.formats} == set(get_args(Format)) - {"folder"}
     assert set(FORMAT_SETTINGS) == set(get_args(Format))
 
 
@@ -62,10 +59,7 @@ def store_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[StoreConfig]
     def stored(settings: StoreConfig) -> Path:
         if settings not in made:
             made[settings] = tmp_path_factory.mktemp(settings.format)
-            if settings.format == "folder":
-                indexed(made[settings], PHOTOGRAPHS)
-            else:
-                make_store(made[settings], settings, PHOTOGRAPHS, per_shard=15)
+            make_store(made[settings], settings, PHOTOGRAPHS, per_shard=15)
         return made[settings]
 
     return stored
@@ -74,13 +68,10 @@ def store_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[StoreConfig]
 @pytest.mark.parametrize(
     ("name", "store", "train", "size", "most", "mean"),
     [
-        ("pillow", JPEG, True, 120, 0, 0),
-        ("pillow", JPEG, False, 64, 0, 0),
-        ("turbojpeg", FOLDER, True, 120, 2, 0.5),  # crops that are decoded whole
-        ("turbojpeg", FOLDER, False, 64, 2, 0.5),
-        ("turbojpeg", JPEG, True, 120, 2, 0.5),
-        ("raw", RAW_SHORT, False, 64, 0, 0),
-        ("raw", RAW_SQUARE, False, 33, 0, 0),
+        ("turbojpeg", JPEG, True, 120, 2, 0.5),  # crops that are decoded whole
+        ("turbojpeg", JPEG, False, 64, 2, 0.5),
+        ("raw", RAW, False, 64, 0, 0),
+        ("raw", RAW, False, 33, 0, 0),
         # FFCV has another filter: it is compared on the smooth images.
         pytest.param("ffcv", BETON, True, 64, 30, 5, marks=NEEDS_FFCV),
         pytest.param("ffcv", BETON, False, 64, 30, 5, marks=NEEDS_FFCV),
@@ -95,7 +86,7 @@ def test_every_loader_has_the_references_image_of_every_store(store_of, name, st
     options = {"train": train, "eval_resize": 72, "eval_size": size if not train else 16, "seed": 3}
     parts = [samples[:7], samples[7:]]
     ours = loaded(name, store_of(store), parts, size, store=store, workers=2, **options)
-    theirs = loaded("pillow", store_of(FOLDER), parts, size, store=FOLDER, **options)
+    theirs = loaded("pillow", store_of(JPEG), parts, size, **options)
     for batch, reference in zip(ours, theirs, strict=True):
         assert batch.labels.tolist() == reference.labels.tolist()
         difference = np.abs(pixels(batch) - pixels(reference))
@@ -109,12 +100,13 @@ def test_the_references_images_are_torchvisions_resized_crop_of_their_box_or_its
 ):
     from torchvision.transforms import functional, v2
 
-    folder = indexed(tmp_path, photographs(30, largest=90))
-    options = {"store": FOLDER, "eval_resize": 40, "eval_size": size, "train": train, "seed": 5}
-    (batch,) = loaded("pillow", folder, [range(30)], size, epoch=3 if train else 0, **options)
+    files = photographs(30, largest=90)
+    make_store(tmp_path, JPEG, files)
+    options = {"eval_resize": 40, "eval_size": size, "train": train, "seed": 5}
+    (batch,) = loaded("pillow", tmp_path, [range(30)], size, epoch=3 if train else 0, **options)
     central = v2.Compose([v2.Resize(40), v2.CenterCrop(size)])
-    for sample, path in enumerate(sorted((folder / "train").rglob("*.jpg"))):
-        image = Image.open(path)
+    for sample, data in enumerate(files.values()):
+        image = Image.open(BytesIO(data))
         boxes, flips = train_crops(5, 3, np.array([sample]), np.array([(image.height, image.width)]), flip="random")
         crop = functional.resized_crop(image, *boxes[0].tolist(), [size, size])
         expected = (functional.hflip(crop) if flips[0] else crop) if train else central(image)
@@ -125,25 +117,19 @@ JPEG_FILE = encoded(smooth(60, 80))
 
 
 @pytest.mark.parametrize("train", [True, False])
-@pytest.mark.parametrize(
-    "name, store", [("pillow", FOLDER), ("turbojpeg", FOLDER), ("pillow", JPEG), ("turbojpeg", JPEG)]
-)
+@pytest.mark.parametrize("name", ["pillow", "turbojpeg"])
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.95])
-def test_a_damaged_image_is_named_and_the_loader_stays_usable(tmp_path, name, store, share, train):
+def test_a_damaged_image_is_named_and_the_loader_stays_usable(tmp_path, name, share, train):
     data = JPEG_FILE[: int(share * len(JPEG_FILE))]
     files = {f"train/{CLASSES[number % 2]}/{number}.jpg": JPEG_FILE for number in range(9)}
-    if store == FOLDER:
-        folder = indexed(tmp_path, files | {"train/bee/7.jpg": data})
-    else:
-        folder = tmp_path
-        make_store(folder, store, dict(sorted(files.items())))
-        for split in ("train", "evaluation"):
-            images = open_encoded(folder, split)
-            row = images.rows[8]
-            with images.files[row["shard"]].open("r+b") as file:
-                file.seek(int(row["offset"]))
-                file.write(data.ljust(len(JPEG_FILE), b"\0"))
-    with closing(opened(name, folder, store=store, train=train, workers=2)) as loader:
+    make_store(tmp_path, JPEG, dict(sorted(files.items())))
+    for split in ("train", "evaluation"):
+        images = JpegShards(tmp_path, split)
+        row = images.rows[8]
+        with images.files[row["shard"]].open("r+b") as file:
+            file.seek(int(row["offset"]))
+            file.write(data.ljust(len(JPEG_FILE), b"\0"))
+    with closing(opened(name, tmp_path, train=train, workers=2)) as loader:
         with pytest.raises(DataError, match=r"bee/7.jpg: cannot be decoded") as raised:
             list(loader.batches([np.arange(9)] * 3, 1, 16))
         assert "Traceback" not in str(raised.value)
@@ -155,6 +141,7 @@ def test_an_unsupported_format_is_refused_with_the_loaders_that_read_it(prepared
     assert found == (
         "loader ffcv reads format beton, not jpeg; use --data.loader pillow or turbojpeg, or --data.store.format beton."
     )
+    assert any("no loader reads images from a folder" in problem for problem in problems("pillow", StoreConfig(), None))
     with pytest.raises(UsageError, match="reads format beton"):
         opened("ffcv", prepared["jpeg"], store=JPEG)
 

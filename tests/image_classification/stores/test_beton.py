@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from image_classification.preparation.inspection import inspect
+from image_classification.preparation.shard_writer import inspect
 from image_classification.stores import beton
 from image_classification.stores.manifest import StoreConfig, verify
 from image_classification.stores.store_format import SourceItem

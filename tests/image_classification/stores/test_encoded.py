@@ -10,52 +10,45 @@ import numpy as np
 import pytest
 
 from image_classification.stores import encoded as module
-from image_classification.stores.encoded import EncodedImages, JpegShards, open_encoded
+from image_classification.stores.encoded import JpegShards
 from judging.ground.errors import DataError
 from tests.image_classification.small_stores import (
     JPEG,
     encoded,
     given,
-    indexed,
     label_of,
     make_store,
     smooth,
-    write_files,
 )
 
 SIZES = [(1, 9), (9, 1), (5, 7), (16, 16), (3, 2), (8, 31), (2, 2)]
 
 
-@pytest.fixture(params=["folder", "jpeg"])
-def images(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, bytes]]:
-    """A folder, or a store in shards, of the same training images; and these, in the order of the folder's index."""
-    files = dict(sorted((given(SIZES) | {"train/wasp/p.png": encoded(smooth(4, 6), "PNG", "L")}).items()))
-    evaluation = {"val/ant/0.jpg": encoded(smooth(4, 4))}
-    if request.param == "jpeg":
-        make_store(tmp_path, JPEG, files, evaluation)
-    else:
-        indexed(write_files(tmp_path, files | evaluation))
-    return tmp_path, files
+FILES = given(SIZES) | {"train/wasp/p.png": encoded(smooth(4, 6), "PNG", "L")}
 
 
-def same(opened: EncodedImages, files: dict[str, bytes]) -> bool:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_store(tmp_path, JPEG, FILES, {"val/ant/0.jpg": encoded(smooth(4, 4))})
+    return tmp_path
+
+
+def same(opened: JpegShards, files: dict[str, bytes]) -> bool:
     return [opened.read(place) for place in range(len(opened))] == [*files.values()]
 
 
-def test_every_byte_label_and_name_comes_back(images):
-    folder, files = images
-    opened = open_encoded(folder, "train")
-    assert same(opened, files)
-    assert opened.labels.tolist() == [*map(label_of, files)] and opened.labels.dtype == np.int64
-    assert [opened.name(place) for place in range(len(opened))] == [*files]
+def test_every_byte_label_and_name_comes_back(folder):
+    opened = JpegShards(folder, "train")
+    assert same(opened, FILES)
+    assert opened.labels.tolist() == [*map(label_of, FILES)] and opened.labels.dtype == np.int64
+    assert [opened.name(place) for place in range(len(opened))] == [*FILES]
     assert all(Path(opened.describe(place).partition(": ")[0]).is_file() for place in range(len(opened)))
-    assert open_encoded(folder, "evaluation").name(0) == "val/ant/0.jpg"
+    assert JpegShards(folder, "evaluation").name(0) == "val/ant/0.jpg"
 
 
-def test_threads_read_what_one_thread_reads(images):
-    folder, files = images
-    opened = open_encoded(folder, "train")
-    order = np.random.default_rng(0).integers(0, len(files), 400).tolist()
+def test_threads_read_what_one_thread_reads(folder):
+    opened = JpegShards(folder, "train")
+    order = np.random.default_rng(0).integers(0, len(FILES), 400).tolist()
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -63,7 +56,7 @@ def test_threads_read_what_one_thread_reads(images):
             found = list(pool.map(opened.read, order))
     finally:
         sys.setswitchinterval(interval)
-    assert found == [[*files.values()][place] for place in order]
+    assert found == [[*FILES.values()][place] for place in order]
 
 
 def shards_open(folder: Path) -> int:

@@ -15,11 +15,10 @@ from tests.image_classification.small_stores import decoded, given, label_of, ma
 SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14)]
 
 
-@pytest.mark.parametrize("shape", ["short_side", "square"])
-def test_images_of_any_size_come_back_resized_as_pillow_does(tmp_path, shape):
+def test_images_of_any_size_come_back_resized_as_pillow_does(tmp_path):
     sizes = [*SIZES, *map(tuple, np.random.default_rng(0).integers(1, 40, (80, 2)).tolist())]
     images = given(sizes)
-    make_store(tmp_path, StoreConfig(format="raw", size=12, shape=shape), images, per_shard=7)
+    make_store(tmp_path, StoreConfig(format="raw", size=12), images, per_shard=7)
     opened = RawImages(tmp_path, "train")
     assert opened.original_sizes.tolist() == [list(size) for size in sizes]
     assert opened.labels.tolist() == [*map(label_of, images)]
@@ -27,21 +26,18 @@ def test_images_of_any_size_come_back_resized_as_pillow_does(tmp_path, shape):
         height, width = opened.sizes[place].tolist()
         stored = stored_image(opened, place)
         assert stored.shape == (height, width, 3) and stored.dtype == np.uint8
-        if shape == "square":
-            assert (height, width) == (12, 12)
-        elif min(sizes[place]) <= 12:
+        if min(sizes[place]) <= 12:
             assert (height, width) == sizes[place]
         else:
             assert min(height, width) == 12
         assert np.array_equal(stored, np.asarray(decoded(image).resize((width, height), Image.Resampling.BILINEAR)))
 
 
-def test_only_squares_and_evaluation_make_an_image_larger():
-    config, square = StoreConfig(format="raw", size=160), StoreConfig(format="raw", size=160, shape="square")
+def test_only_evaluation_makes_an_image_larger():
+    config = StoreConfig(format="raw", size=160)
     assert stored_size(100, 50, config, "train") == (100, 50)
     assert stored_size(375, 500, config, "train") == (160, 213)
-    assert stored_size(100, 50, square, "train") == (160, 160)
-    assert stored_size(100, 50, square, "evaluation_256") == (512, 256)
+    assert stored_size(100, 50, config, "evaluation_256") == (512, 256)
     assert resized(375, 500, 256) == (256, 341)
 
 

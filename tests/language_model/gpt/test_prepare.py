@@ -87,17 +87,17 @@ def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(texts, b
     assert (store.vocabulary, store.end_of_text) == (280, 279)
     assert min(store.counts.values()) > 0  # a part is held out
     coder = BytePairs(byte_pairs_like_gpt2, 280)
-    tokens = coder.encode(text)
+    (tokens,) = coder.encode_batch([text])
     assert tokens.max() == 278  # the last of 23 merges
     assert decoded(byte_pairs_like_gpt2, tokens) == text  # by the whole encoding
-    assert len(tokens) > len(BytePairs(byte_pairs_like_gpt2).encode(text))
+    assert len(tokens) > len(BytePairs(byte_pairs_like_gpt2).encode_batch([text])[0])
 
 
 @pytest.mark.parametrize(
     ("config", "options", "error", "words"),
     [
         (CONFIG, {"text": [Path()], "folder": None}, UsageError, "--data-folder"),
-        (CONFIG, {"vocabulary": Path()}, UsageError, "needs --text"),
+        (CONFIG, {"text": [Path()], "vocabulary": Path()}, UsageError, "needs --text and --data.format shards"),
         (
             CONFIG,
             {"text": [Path()], "evaluation_text": [Path()]},

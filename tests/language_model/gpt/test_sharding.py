@@ -6,31 +6,26 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch.multiprocessing.spawn import start_processes
 
 from language_model.gpt.build import build
 from language_model.gpt.configs import MUON, GptRunConfig
 from language_model.gpt.datasets import facts
 from language_model.gpt.run_info import run_info
-from tests.one_rank import CPU, recorded_losses, stopped, trained
+from tests.one_rank import CPU, on_ranks, recorded_losses, stopped, trained
 from timedrun.methods import EMA, SWA, SequenceLengthWarmup
 from timedrun.runner.distributed.process_group import ProcessGroup
 
 LLAMA = {"activation": "swiglu", "mlp_width": 26, "kv_heads": 1, "layers": 2, "zero_projections": False}
 
 
-def on_rank(rank: int, config: GptRunConfig, store: Path, folder: Path) -> None:
+def train_twice(ranks: ProcessGroup, config: GptRunConfig, store: Path, folder: Path) -> None:
     """Train a whole run, and one that is stopped after step 2 and resumed; write the losses of both."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    losses, options = recorded_losses(pytest.MonkeyPatch()), {"ranks": ProcessGroup(rank, 2, rank, CPU)}
+    losses, options = recorded_losses(pytest.MonkeyPatch()), {"ranks": ranks}
     trained(config, data_folder=store, **options)
     state = stopped(config, 2, folder / "checkpoints", data_folder=store, **options)
     torch.manual_seed(99)
     trained(config, data_folder=store, resume_from=state, **options)
-    (folder / f"losses_{rank}.json").write_text(json.dumps(losses))
-    dist.destroy_process_group()
+    (folder / f"losses_{ranks.rank}.json").write_text(json.dumps(losses))
 
 
 @pytest.mark.processes
@@ -40,7 +35,7 @@ def test_two_sharded_ranks_have_the_losses_of_one_and_are_resumed_exactly(small,
     config = replace(config, schedule=schedule, optimizer=optimizer)
     trained(config, data_folder=store.folder)
     sharded = replace(config, sharding="full")
-    start_processes(on_rank, (sharded, store.folder, tmp_path), nprocs=2, start_method="fork")
+    on_ranks(2, tmp_path, train_twice, sharded, store.folder, tmp_path)
     ranks = [json.loads((tmp_path / f"losses_{rank}.json").read_text()) for rank in (0, 1)]
     assert len(step_losses) == 4
     mean = [sum(both) / 2 for both in zip(*ranks, strict=True)]

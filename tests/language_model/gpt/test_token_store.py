@@ -18,7 +18,7 @@ from language_model.gpt.encoding import SPLITS, Tokens
 from language_model.gpt.prepare import prepare_tokens
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_store import MANIFEST, PreparedStore, ShardStore, open_store
-from tests.language_model.gpt.conftest import decoded, whole
+from tests.language_model.gpt.conftest import whole
 from tests.one_rank import ALONE
 
 
@@ -172,23 +172,19 @@ def prepared(source: Path, tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-@pytest.mark.parametrize("coded", [False, True])
-def test_texts_follow_one_another_and_the_last_of_their_characters_are_for_validation(
-    tmp_path, byte_pairs, monkeypatch, coded
-):
+def test_texts_follow_one_another_and_the_last_of_their_characters_are_for_validation(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "VALIDATION_FRACTION", 0.2)
     files = {"one": "the cat's dog\n", "another": "sat on the mat."}
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    encoder, end = (byte_pairs, "<|endoftext|>") if coded else (None, "")
-    manifest = prepare_tokens([tmp_path / name for name in files], tmp_path / "out", encoder=encoder)
+    manifest = prepare_tokens([tmp_path / name for name in files], tmp_path / "out")
     assert [source.name for source in manifest.sources] == ["one", "another"]
-    assert manifest.alphabet == ("" if coded else "".join(sorted({*files["one"], *files["another"]})))
+    assert manifest.alphabet == "".join(sorted({*files["one"], *files["another"]}))
     store = PreparedStore(tmp_path / "out")
     store.verify()
     tokens = [whole(store.tokens(split)) for split in SPLITS]
-    texts = [decoded(byte_pairs, part) if coded else "".join(manifest.alphabet[t] for t in part) for part in tokens]
-    assert texts == [f"the cat's dog\n{end}sat on th", f"e mat.{end}"]
+    texts = ["".join(manifest.alphabet[t] for t in part) for part in tokens]
+    assert texts == ["the cat's dog\nsat on th", "e mat."]
 
 
 def change_manifest(folder: Path, **values: object) -> None:
@@ -223,11 +219,10 @@ def test_a_text_that_is_not_utf8_or_too_short_leaves_nothing_behind(tmp_path, so
         prepare_tokens([tmp_path / "none.txt"], tmp_path / "out")
     with pytest.raises(DataError, match=r"two are equal, so one may be validated on"):
         prepare_tokens([source, source], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
     (tmp_path / "short.txt").write_text("abcdefgh")
-    with pytest.raises(DataError, match="8 characters leave fewer than 2 tokens for validation"):
+    with pytest.raises(DataError, match="8 characters leave fewer than 2 tokens for a split"):
         prepare_tokens([tmp_path / "short.txt"], tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_existing_store_is_never_overwritten(tmp_path, source, prepared):
@@ -242,7 +237,7 @@ def test_a_failed_preparation_leaves_no_store(tmp_path, source, monkeypatch):
         raise OSError("no space left")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
-        patch.setattr(module, "encode_pieces", fail)
+        patch.setattr(module.Characters, "encode", fail)
         prepare_tokens([source], tmp_path / "out")
     with pytest.raises(DataError, match="not a token store"):
         PreparedStore(tmp_path / "out")

@@ -1,14 +1,11 @@
 """Sample order and augmentation randomness as pure functions of (seed, epoch, position): nothing to restore."""
 
 import hashlib
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
-Order = Callable[[int, int, int], Indices]
-"""(samples, seed, epoch) -> a permutation of range(samples), a pure function of the three."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, splitmix64's step
 
 
@@ -41,31 +38,6 @@ def epoch_order(count: int, seed: int, epoch: int) -> Indices:
     return (keys & ((np.uint64(1) << width) - np.uint64(1))).astype(np.int64)
 
 
-def quasi_random_order(count: int, seed: int, epoch: int, *, block: int, window: int) -> Indices:
-    """Return a permutation of range(count) that reads almost sequentially: blocks of `block` consecutive samples are in
-    random order, and samples are shuffled among `window` blocks that follow each other in it (FFCV's QUASI_RANDOM).
-
-    Less random than `epoch_order`: samples further apart than a window of blocks meet in a batch only through the order
-    of blocks, which differs in each epoch. Raises ValueError for a block or window below 1.
-
-    Examples:
-        >>> quasi_random_order(8, seed=1, epoch=0, block=2, window=2)
-        array([6, 7, 1, 0, 2, 5, 4, 3])
-    """
-    if block < 1 or window < 1:
-        raise ValueError(f"quasi-random order needs a block and a window of at least 1, not {block} and {window}")
-    blocks = -(-count // block)
-    place = np.empty(blocks, dtype=np.uint64)  # of each block in their random order
-    place[epoch_order(blocks, stream_seed(seed, "blocks"), epoch)] = np.arange(blocks, dtype=np.uint64)
-    windows = np.repeat(place // np.uint64(window), block)[:count]
-    low, high = np.uint64(count.bit_length()), np.uint64((-(-blocks // window)).bit_length())
-    # From the top: the window, what is drawn, the index.
-    drawn = _drawn(count, seed, "order_in_windows", epoch) >> (low + high)
-    keys = (windows << (np.uint64(64) - high)) | (drawn << low) | np.arange(count, dtype=np.uint64)
-    keys.sort()
-    return (keys & ((np.uint64(1) << low) - np.uint64(1))).astype(np.int64)
-
-
 def step_count(count: int, global_batch: int, *, drop_last: bool = True) -> int:
     """Return the optimizer steps of an epoch over `count` samples.
 
@@ -76,9 +48,7 @@ def step_count(count: int, global_batch: int, *, drop_last: bool = True) -> int:
     return count // global_batch if drop_last else -(-count // global_batch)
 
 
-def steps(
-    count: int, seed: int, epoch: int, global_batch: int, *, drop_last: bool = True, order: Order = epoch_order
-) -> list[Indices]:
+def steps(count: int, seed: int, epoch: int, global_batch: int, *, drop_last: bool = True) -> list[Indices]:
     """Return the global batch of every step of an epoch over `count` samples, which does not depend on the ranks.
 
     No sample is repeated to fill a batch. Entering an epoch at any step costs the same: batches are views of one array.
@@ -95,7 +65,7 @@ def steps(
     """
     if drop_last and count < global_batch:
         raise ValueError(f"global batch {global_batch} is larger than the {count} samples; use a smaller one")
-    samples = order(count, seed, epoch)
+    samples = epoch_order(count, seed, epoch)
     starts = range(0, step_count(count, global_batch, drop_last=drop_last) * global_batch, global_batch)
     return [samples[start : start + global_batch] for start in starts]
 

@@ -1,7 +1,5 @@
 """Sample order and augmentation randomness: pure functions of (seed, epoch, position), exact over any ranks."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -9,10 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from timedrun.methods.training.sampling import (
-    Order,
     epoch_order,
     evaluation_part,
-    quasi_random_order,
     random_bits,
     random_uniform,
     rank_part,
@@ -26,65 +22,39 @@ seeds = st.integers(0, 2**63 - 1)
 worlds = st.integers(1, 9) | st.just(4_096)
 
 
-@given(
-    count=st.integers(0, 300), seed=seeds, epoch=st.integers(0, 99), block=st.integers(1, 50), window=st.integers(1, 50)
-)
-def test_every_order_is_a_permutation_and_repeats(count, seed, epoch, block, window):
-    for order in (epoch_order, partial(quasi_random_order, block=block, window=window)):
-        samples = order(count, seed, epoch)
-        assert samples.dtype == np.int64
-        assert np.array_equal(np.sort(samples), np.arange(count))
-        assert np.array_equal(samples, order(count, seed, epoch))
+@given(count=st.integers(0, 300), seed=seeds, epoch=st.integers(0, 99))
+def test_an_order_is_a_permutation_and_repeats(count, seed, epoch):
+    samples = epoch_order(count, seed, epoch)
+    assert samples.dtype == np.int64
+    assert np.array_equal(np.sort(samples), np.arange(count))
+    assert np.array_equal(samples, epoch_order(count, seed, epoch))
 
 
 def test_orders_are_pinned():
     """A change here changes every published run: the same seed would no longer give the same batches."""
     assert epoch_order(12, 1, 0).tolist() == [5, 8, 6, 9, 11, 2, 1, 4, 3, 0, 7, 10]
     assert stream_seed(1, "order", 0) == 7130573203095410423
-    assert quasi_random_order(14, 1, 1, block=3, window=2).tolist() == [0, 1, 4, 3, 5, 2, 9, 11, 10, 7, 8, 6, 13, 12]
 
 
-@pytest.mark.parametrize(
-    ("order", "count"),
-    [
-        (epoch_order, 8),
-        (partial(quasi_random_order, block=1, window=8), 8),  # as random as the other
-        (partial(quasi_random_order, block=8, window=2), 64),
-    ],
-)
-def test_a_place_in_the_order_may_hold_any_sample(order, count):
-    samples = np.array([order(count, 3, epoch)[0] for epoch in range(4000)])
-    assert stats.chisquare(np.bincount(samples, minlength=count)).pvalue > 1e-4
+def test_a_place_in_the_order_may_hold_any_sample():
+    samples = np.array([epoch_order(8, 3, epoch)[0] for epoch in range(4000)])
+    assert stats.chisquare(np.bincount(samples, minlength=8)).pvalue > 1e-4
 
 
-ORDERS: dict[str, Order] = {"random": epoch_order, "quasi_random": partial(quasi_random_order, block=4, window=3)}
-
-
-@pytest.mark.parametrize("name", ORDERS)
 @given(count=counts, seed=seeds, world_size=worlds, share=st.integers(1, 20), drop_last=st.booleans())
-def test_an_epoch_over_ranks_holds_every_sample_once(name, count, seed, world_size, share, drop_last):
+def test_an_epoch_over_ranks_holds_every_sample_once(count, seed, world_size, share, drop_last):
     batch = share * world_size
     assume(not drop_last or count >= batch)
-    epoch = steps(count, seed, 3, batch, drop_last=drop_last, order=ORDERS[name])
+    epoch = steps(count, seed, 3, batch, drop_last=drop_last)
     assert len(epoch) == step_count(count, batch, drop_last=drop_last)
     parts = [[rank_part(step, rank, world_size) for rank in range(world_size)] for step in epoch]
     seen = np.concatenate([part for step in parts for part in step])
-    expected = ORDERS[name](count, seed, 3)[: count // batch * batch if drop_last else count]
+    expected = epoch_order(count, seed, 3)[: count // batch * batch if drop_last else count]
     assert np.array_equal(seen, expected)  # pieces joined are the order itself: nothing twice, nothing missing
     for step in parts:
         sizes = [len(part) for part in step]
         assert max(sizes) - min(sizes) <= 1
     assert all(len(part) == share for step in parts[: count // batch] for part in step)
-
-
-@given(blocks=st.integers(1, 40), block=st.integers(1, 9), window=st.integers(1, 12), rest=st.integers(0, 8))
-def test_quasi_random_order_has_one_window_of_blocks_open(blocks, block, window, rest):
-    count = blocks * block + min(rest, block - 1)
-    of_block = quasi_random_order(count, 5, 2, block=block, window=window) // block
-    spans = [np.flatnonzero(of_block == number) for number in range(of_block.max() + 1)]
-    for begin in range(count):
-        open_now = sum(1 for span in spans if span[0] <= begin <= span[-1])
-        assert open_now <= window
 
 
 @given(count=st.just(0) | counts | st.just(1_281_167), world_size=worlds)
@@ -94,10 +64,7 @@ def test_evaluation_counts_every_sample_once_without_padding(count, world_size):
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_a_global_batch_larger_than_the_data_and_blocks_or_windows_of_nothing_are_refused():
-    for block, window in ((0, 3), (3, 0)):
-        with pytest.raises(ValueError, match=f"not {block} and {window}"):
-            quasi_random_order(9, 1, 1, block=block, window=window)
+def test_a_global_batch_larger_than_the_data_is_refused():
     with pytest.raises(ValueError, match="larger than the 100 samples"):
         steps(100, 0, 0, 128)
 
