@@ -40,6 +40,8 @@ def data_info(config: DataConfig) -> dict[str, str | int]:
     order: str = config.order
     if config.order == "quasi_random":
         order += f", {config.order_window} blocks of {config.order_block} samples"
+    if config.repeats > 1:
+        order += f", {config.repeats} repetitions of each sample"
     if config.source != "image_folder":
         return {keys.DATA_LOADER: "memory", keys.DATA_ORDER: order}
     return {
