@@ -1,73 +1,42 @@
 """Published baselines as configs: every hyper-parameter as its source has it."""
 
-from operator import attrgetter
-from typing import Any
-
 import pytest
 
 from image_classification import configs
 from judging.ground.config_values import flatten
+from timedrun.runner.config import plain
 
-SGD = {"kind": "sgd", "peak_lr": 0.5, "momentum": 0.9, "nesterov": False, "weight_decay": 2e-5}
-LAMB = {"kind": "lamb", "peak_lr": 5e-3, "momentum": 0.9, "beta2": 0.999, "epsilon": 1e-6, "weight_decay": 0.02}
-PYTORCH: dict[str, Any] = {
-    "global_batch": 8 * 128,
-    "precision": "fp32",
-    "loss": "cross_entropy",
-    "optimizer": {**SGD, "decay_norms_and_biases": False},
-    "schedule": {"kind": "cosine", "epochs": 600, "warmup_epochs": 5, "final_factor": 0.0, "scale": 1.0},
-    "data": {"train_size": 176, "eval_resize": 232, "eval_size": 224, "flip": "random", "repeats": 4},
-    "model.initialisation": "torchvision",
-    "evaluation.target": 0.808,
-    "methods": {
-        "channels_last": {},
-        "trivial_augment": {},
-        "label_smoothing": {"smoothing": 0.1},
-        "cutmix": {"alpha": 1.0, "mixup_alpha": 0.2},
-        "random_erasing": {"probability": 0.1},
-        "ema": {"half_life": pytest.approx(20_296, abs=1), "update_interval": 32},
-    },
-}
+
+def listed(text: str) -> dict[str, str]:
+    return dict(item.split() for item in text.replace("\n", ",").split(",") if item.strip())
+
+
+PYTORCH = listed("""
+    global_batch 1024, precision fp32, loss cross_entropy, model.block bottleneck, model.initialisation torchvision
+    data.train_size 176, data.eval_resize 232, data.eval_size 224, data.flip random, data.repeats 4
+    schedule.kind cosine, schedule.epochs 600, schedule.warmup_epochs 5, schedule.final_factor 0, schedule.scale 1
+    optimizer.kind sgd, optimizer.peak_lr 0.5, optimizer.momentum 0.9, optimizer.nesterov False
+    optimizer.weight_decay 2e-5, optimizer.decay_norms_and_biases False
+    methods.channels_last on, methods.trivial_augment on, methods.label_smoothing.smoothing 0.1
+    methods.cutmix.alpha 1, methods.cutmix.mixup_alpha 0.2, methods.random_erasing.probability 0.1
+    methods.ema.half_life 20296, methods.ema.update_interval 32""")
 """The command line of torchvision's reference script for ResNet50_Weights.IMAGENET1K_V2."""
-A2: dict[str, Any] = {
-    "global_batch": 2048,
-    "precision": "bf16",
-    "loss": "multi_label_binary_cross_entropy",
-    "optimizer": LAMB,
-    "schedule": {"kind": "cosine", "epochs": 300, "warmup_epochs": 5, "final_factor": 2e-4, "scale": 1.0},
-    "data": {"train_size": 224, "eval_resize": 235, "eval_size": 224, "flip": "random", "repeats": 3},
-    "model.initialisation": "torchvision_zero_residual",
-    "evaluation.target": 0.798,
-    "methods": {
-        "stochastic_depth": {"kind": "sample", "rate": 0.05, "distribution": "linear_from_0", "divided": True},
-        "channels_last": {},
-        "randaugment": {"severity": 7, "depth": 2, "operations": "timm", "spread": 0.5, "probability": 0.5},
-        "cutmix": {"alpha": 1.0, "mixup_alpha": 0.1},
-    },
-}
+A2 = listed("""
+    global_batch 2048, precision bf16, loss multi_label_binary_cross_entropy, model.block bottleneck
+    data.train_size 224, data.eval_resize 235, data.eval_size 224, data.flip random, data.repeats 3
+    schedule.kind cosine, schedule.epochs 300, schedule.warmup_epochs 5, schedule.final_factor 2e-4, schedule.scale 1
+    optimizer.kind lamb, optimizer.peak_lr 5e-3, optimizer.momentum 0.9, optimizer.beta2 0.999, optimizer.epsilon 1e-6
+    optimizer.weight_decay 0.02, model.initialisation torchvision_zero_residual, methods.channels_last on
+    methods.stochastic_depth.kind sample, methods.stochastic_depth.rate 0.05, methods.stochastic_depth.divided True
+    methods.stochastic_depth.distribution linear_from_0, methods.cutmix.alpha 1, methods.cutmix.mixup_alpha 0.1
+    methods.randaugment.severity 7, methods.randaugment.depth 2, methods.randaugment.operations timm
+    methods.randaugment.spread 0.5, methods.randaugment.probability 0.5""")
 """Table 2 of arXiv 2110.00476; a test crop of 0.95 is 224 of 235."""
-A1 = A2 | {
-    "loss": "mean_binary_cross_entropy",
-    "optimizer": {**LAMB, "weight_decay": 0.01},
-    "schedule": {**A2["schedule"], "epochs": 600},
-    "evaluation.target": 0.804,
-    "methods": {
-        **A2["methods"],
-        "label_smoothing": {"smoothing": 0.1},
-        "cutmix": {"alpha": 1.0, "mixup_alpha": 0.2},
-    },
-}
-A3 = A2 | {
-    "optimizer": {**LAMB, "peak_lr": 8e-3},
-    "schedule": {**A2["schedule"], "epochs": 100, "final_factor": 1.25e-4},
-    "data": {**A2["data"], "train_size": 160, "repeats": 1},
-    "evaluation.target": 0.781,
-    "methods": {
-        "channels_last": {},
-        "randaugment": {**A2["methods"]["randaugment"], "severity": 6},
-        "cutmix": A2["methods"]["cutmix"],
-    },
-}
+A1 = A2 | listed("schedule.epochs 600, optimizer.weight_decay 0.01, loss mean_binary_cross_entropy")
+A1 |= listed("methods.cutmix.mixup_alpha 0.2, methods.label_smoothing.smoothing 0.1")
+A3 = {name: value for name, value in A2.items() if "depth." not in name} | listed("""
+    schedule.epochs 100, schedule.final_factor 1.25e-4, optimizer.peak_lr 8e-3, data.train_size 160, data.repeats 1
+    methods.randaugment.severity 6""")
 
 
 @pytest.mark.parametrize(
@@ -75,10 +44,9 @@ A3 = A2 | {
 )
 def test_a_published_baseline_has_the_numbers_of_its_source(name, source):
     config = getattr(configs, f"imagenet_{name}")()
-    assert config.name == f"imagenet_{name}" and config.total_epochs == source["schedule"]["epochs"]
-    assert {method.name: vars(method) for method in config.methods} == source["methods"]
-    wanted = flatten({key: part for key, part in source.items() if key != "methods"})
-    found = {key: attrgetter(key)(config) for key in wanted}
-    assert found == {key: pytest.approx(value) if type(value) is float else value for key, value in wanted.items()}
-    assert (config.model.block, config.model.layers) == ("bottleneck", (3, 4, 6, 3))
-    assert not config.problems()
+    values = {"data.repeats": config.data.repeats} | flatten(plain(config))  # no dump has a later field at its default
+    for setting, wanted in source.items():
+        value = values[setting]
+        assert str(value) == wanted or value == pytest.approx(float(wanted), rel=1e-5), setting
+    assert {setting for setting in values if setting.startswith("methods.")} <= source.keys()
+    assert config.model.layers == (3, 4, 6, 3) and not config.problems()
