@@ -118,6 +118,7 @@ class ImageBatches:
                 number,
                 self.config.global_batch,
                 drop_last=self.data.drop_last,
+                repeats=self.data.repeats,
             )
             parts = [sampling.rank_part(step, self.ranks.rank, self.ranks.world_size) for step in whole[skipped:]]
             skipped = 0
@@ -181,7 +182,7 @@ class InMemoryImages:
                 f"images held in memory have {self.images.shape[-1]} px per side and cannot be loaded at {size} px; set"
                 " data.train_size and data.eval_size to that, and --methods.progressive-resizing.where batch."
             )
-        for chosen in split_on_device(np.concatenate(parts), parts, self.images.device):
+        for chosen in split_on_device(np.concatenate(parts) % len(self), parts, self.images.device):
             yield LoadedBatch(self.images[chosen], self.labels[chosen])
 
     def close(self) -> None:
@@ -199,7 +200,7 @@ class Noise(InMemoryImages):
         return self.count
 
     def batches(self, parts: Sequence[sampling.Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        for chosen in split_on_device(np.concatenate(parts) % len(self.images), parts, self.images.device):
+        for chosen in split_on_device(np.concatenate(parts) % len(self) % len(self.images), parts, self.images.device):
             yield LoadedBatch(self.images[chosen, :, :size, :size], self.labels[chosen])
 
 

@@ -37,12 +37,15 @@ def run_info(config: ImageRunConfig, parts: Parts) -> RunInfo:
 
 def data_info(config: DataConfig) -> dict[str, str | int]:
     """Return the logged settings of the path from disk to device: loader, store, order, workers, prefetch."""
+    order: str = config.order
+    if config.repeats > 1:
+        order += f", {config.repeats} repetitions of each sample"
     if config.source != "image_folder":
-        return {keys.DATA_LOADER: "memory", keys.DATA_ORDER: config.order}
+        return {keys.DATA_LOADER: "memory", keys.DATA_ORDER: order}
     return {
         keys.DATA_LOADER: LOADERS[config.loader].description,
         keys.DATA_STORE: describe_store(config.store),
-        keys.DATA_ORDER: config.order,
+        keys.DATA_ORDER: order,
         keys.DATA_WORKERS: config.workers_here,
         keys.DATA_PREFETCH: config.prefetch,
     }

@@ -14,6 +14,7 @@ from judging.ground.cores import usable_cores
 from judging.ground.errors import UsageError
 from timedrun.methods import ChannelsLast, ProgressiveResizing
 from timedrun.methods.recipes import RECIPES, Recipe, budget_problem
+from timedrun.methods.training.loss import LossName
 from timedrun.methods.training.sampling import step_count
 from timedrun.methods.training.schedule import Schedule
 from timedrun.runner.config import LATER, EvaluationConfig, RunConfig, Split, override
@@ -62,6 +63,9 @@ class DataConfig:
     synthetic_train: int = 0
     synthetic_eval: int = 0
     synthetic_classes: int = 10
+    repeats: int = field(default=1, metadata=LATER)
+    """Repeated augmentation: have each image this often in an epoch, in one batch, cropped and augmented anew each
+    time; an epoch has as many images fewer (Hoffer et al. 2019, arXiv 1901.09335)."""
     split: Split = field(default="own", metadata=LATER)
     """digits, cifar10: tuning: hold the last quarter, or tenth, of the training images out and evaluate on them."""
 
@@ -80,7 +84,7 @@ class ImageRunConfig(RunConfig):
     model: ModelConfig
     data: DataConfig
     schedule: Schedule
-    loss: Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy"
+    loss: LossName = "cross_entropy"
     progress_unit: Literal["epoch", "step"] = "epoch"
     """Unit in which methods see the progress of the run. epoch: as in the 2022 runs, input sizes change between epochs
     only; step: a ramp moves at every step."""
@@ -156,6 +160,8 @@ class ImageRunConfig(RunConfig):
                 f"{problem}. Set --schedule.scale (epochs / {self.schedule.epochs}), run the config of another recipe,"
                 " or lift the limit with --recipe none."
             )
+        if self.data.repeats < 1:
+            problems.append(f"data.repeats {self.data.repeats} is below 1; set --data.repeats to 1 or more.")
         if self.data.padding < 0:
             problems.append(f"data.padding {self.data.padding} is negative; set --data.padding to 0 or more.")
         loader = [m for m in self.methods if isinstance(m, ProgressiveResizing) and m.where == "loader"]

@@ -67,7 +67,7 @@ class DecodePool:
         def start(part: Indices) -> tuple[LoadedBatch, FillSlice]:
             images = self.new_images(len(part), size)
             rows = images.permute(0, 2, 3, 1)
-            loaded = LoadedBatch(images, torch.from_numpy(labels[part]))
+            loaded = LoadedBatch(images, torch.from_numpy(labels[part % len(labels)]))
             return loaded, lambda begin, end: fill_images(part[begin:end], rows[begin:end])
 
         return self.batches(parts, start)

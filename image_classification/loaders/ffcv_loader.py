@@ -49,16 +49,17 @@ class FfcvLoader:
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
 
         def fill(samples: Indices, images: Tensor) -> None:
-            self.images.decode(samples, self.crops(samples, epoch, size), images.numpy())
+            self.images.decode(samples % len(self), self.crops(samples, epoch, size), images.numpy())
 
         return self._threads.images(parts, self.store.labels, size, fill)
 
     def crops(self, samples: Indices, epoch: int, size: int) -> npt.NDArray[np.int64]:
         """Return (n, 5) top, left, height, width in stored pixels, and 1 to mirror."""
-        stored = self.store.sizes[samples]
+        rows = samples % len(self)
+        stored = self.store.sizes[rows]
         crops = np.zeros((len(samples), 5), dtype=np.int64)
         if self.train:
-            sizes = self.store.original_sizes[samples]
+            sizes = self.store.original_sizes[rows]
             boxes, crops[:, 4] = train_crops(self.seed, epoch, samples, sizes, flip=self.flip)
             crops[:, :4] = scaled_boxes(boxes, sizes, stored)
         else:

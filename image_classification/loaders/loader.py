@@ -28,7 +28,8 @@ class Loader(Protocol):
         """Samples in the split."""
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """Iterate over the batches of `parts` (arrays of sample indices) in order, `size` pixels per side.
+        """Iterate over the batches of `parts` (arrays of sample indices) in order, `size` pixels per side. Indices from
+        the length of the split on are repetitions of its samples, with crops of their own (`sampling.steps`).
 
         `epoch` counts from 1 in training; an evaluation passes 0. Any batch of a pass may be read ahead. The loader
         stays usable if the iterator is abandoned early. Raises DataError, with the file's name, if an image cannot be

@@ -74,7 +74,7 @@ class PillowLoader:
 
     def _fill_training(self, epoch: int, samples: Indices, images: Tensor) -> None:
         for number, target in enumerate(images.numpy()):
-            image = self._by_pillow(samples[number])
+            image = self._by_pillow(samples[number] % len(self))
             sizes = np.array([[image.height, image.width]])
             boxes, flips = train_crops(self._seed, epoch, samples[number : number + 1], sizes, flip=self._flip)
             target[:] = np.asarray(training_image(image, boxes[0].tolist(), bool(flips[0]), len(target)))

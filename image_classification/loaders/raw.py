@@ -66,15 +66,16 @@ class RawLoader:
 
     def crops(self, part: Indices, epoch: int, size: int) -> Crops:
         """Return the crops of samples `part`: random in training, otherwise the central square."""
-        stored = self.store.sizes[part]
+        rows = part % len(self)
+        stored = self.store.sizes[rows]
         if self.train:
-            originals = self.store.original_sizes[part]
+            originals = self.store.original_sizes[rows]
             boxes, flips = train_crops(self.seed, epoch, part, originals, flip=self.flip)
             boxes = scaled_boxes(boxes, originals, stored)
         else:
             boxes = central_boxes(stored, size)
             flips = np.zeros(len(part), dtype=np.bool_)
-        locations, order = self.store.locations(part), np.argsort(part, kind="stable")  # disks prefer the store's order
+        locations, order = self.store.locations(rows), np.argsort(rows, kind="stable")  # disks prefer the store's order
         numbers = np.concatenate([order[:, None], locations[order, 1:], boxes[order], flips[order, None]], axis=1)
         shards = [self.store.shards[number] for number in locations[order, 0].tolist()]
         return Crops(boxes, flips, shards, numbers.tolist())
@@ -91,7 +92,7 @@ class RawLoader:
             memory = torch.from_numpy(self._scratch.take("crop", needed))
             scripted(resize_crops)(crops.shards[begin:end], crops.numbers[begin:end], rows, memory)
 
-        return LoadedBatch(images, torch.from_numpy(self.store.labels[part])), fill
+        return LoadedBatch(images, torch.from_numpy(self.store.labels[part % len(self)])), fill
 
     def _packed(self, part: Indices, crops: Crops, size: int) -> tuple[LoadedBatch, FillSlice]:
         """Open a batch of crops in their stored size, each in the top left corner of a square."""
@@ -106,7 +107,7 @@ class RawLoader:
         def finish(images: Tensor) -> Tensor:
             return resample(images, to_device(boxes, images.device), to_device(flips, images.device), size)
 
-        return LoadedBatch(packed, torch.from_numpy(self.store.labels[part]), finish), fill
+        return LoadedBatch(packed, torch.from_numpy(self.store.labels[part % len(self)]), finish), fill
 
 
 def resample(images: Tensor, boxes: Tensor, flips: Tensor, size: int) -> Tensor:

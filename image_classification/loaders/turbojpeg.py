@@ -49,7 +49,7 @@ class TurboJpegLoader(PillowLoader):
 
     def _fill_training(self, epoch: int, samples: Indices, images: Tensor) -> None:
         size = images.shape[1]
-        opened = [self._open(sample) for sample in samples.tolist()]
+        opened = [self._open(sample) for sample in (samples % len(self)).tolist()]
         sizes = np.array([(image.height, image.width) for image in opened])
         boxes, flips = train_crops(self._seed, epoch, samples, sizes, flip=self._flip)
         divisors = np.array([divisor_of(side, size) for side in boxes[:, 2:].min(axis=1).tolist()])[:, None]

@@ -23,6 +23,7 @@ from timedrun.methods.mixup import MixUp, mixup
 from timedrun.methods.no_op_model import NoOpModel
 from timedrun.methods.progressive_resizing import ProgressiveResizing
 from timedrun.methods.randaugment import RandAugment
+from timedrun.methods.random_erasing import RandomErasing
 from timedrun.methods.sam import SAM
 from timedrun.methods.selective_backprop import SelectiveBackprop
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
@@ -30,6 +31,7 @@ from timedrun.methods.squeeze_excite import SqueezeExcite
 from timedrun.methods.stack import Stack, stack
 from timedrun.methods.stochastic_depth import StochasticDepth
 from timedrun.methods.swa import SWA
+from timedrun.methods.trivial_augment import TrivialAugment
 from timedrun.methods.tta import TTA, mean_over_views
 from timedrun.methods.weight_standardization import WeightStandardization
 from timedrun.methods.whitening import Whitening, whiten, whitening_weights
@@ -52,6 +54,7 @@ REGISTRY: dict[str, type[Method]] = {
         Float8,
         ChannelsLast,
         RandAugment,
+        TrivialAugment,
         AugMix,
         LabelSmoothing,
         MixUp,
@@ -59,6 +62,7 @@ REGISTRY: dict[str, type[Method]] = {
         ProgressiveResizing,
         ColOut,
         CutOut,
+        RandomErasing,
         ALiBi,
         SequenceLengthWarmup,
         SelectiveBackprop,

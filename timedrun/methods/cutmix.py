@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from dataclasses import field
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from timedrun.methods.method import BatchHooks, Finite, Method, Position, Stage, require_images
+from timedrun.methods.method import LATER, BatchHooks, Finite, Method, Position, Rule, Stage, require_images
+from timedrun.methods.mixup import mixup
 from timedrun.methods.training.loss import dense_targets
 
 Box = tuple[int, int, int, int]
@@ -51,22 +53,27 @@ def cutmix(images: Tensor, targets: Tensor, partners: Tensor, box: Box) -> tuple
 
 class _CutMixHooks(BatchHooks):
     _method: CutMix
-    done = "{hooks.batches} batches with boxes of other images"
+    done = "{hooks.batches} batches with boxes of other images{method.otherwise}"
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         require_images(self._method.name, inputs)
-        random, alpha = at.random(self._method.name), self._method.alpha
+        random, alpha, dense = at.random(self._method.name), self._method.alpha, dense_targets(targets, classes)
+        if self._method.mixup_alpha and random.rand() < 0.5:
+            share = float(random.beta(self._method.mixup_alpha, self._method.mixup_alpha))
+            partners = torch.from_numpy(random.permutation(len(inputs))).to(inputs.device, non_blocking=True)
+            return mixup(inputs, dense, partners, min(share, 1 - share))
         box = random_box(random, inputs.shape[2], inputs.shape[3], 1 - float(random.beta(alpha, alpha)))
         partners = torch.from_numpy(random.permutation(len(inputs))).to(inputs.device, non_blocking=True)
         self.batches += len(inputs) > 1 and box[0] < box[1] and box[2] < box[3]
-        return cutmix(inputs, dense_targets(targets, classes), partners, box)
+        return cutmix(inputs, dense, partners, box)
 
 
 class CutMix(Method, name="cutmix", stage=Stage.MIXING, hooks=_CutMixHooks):
     """Replace a box of each image by that of another one, and mix their targets by its area (arXiv 1905.04899).
 
     Each batch of a rank has one box and one permutation. The box has the share 1 - l of the image, l ~ Beta(`alpha`,
-    `alpha`). The weights of the targets follow the area of the box inside the image.
+    `alpha`). The weights of the targets follow the area of the box inside the image. With `mixup_alpha`, half of the
+    batches are mixed as by MixUp instead, as torchvision's and timm's recipes do.
 
     Examples:
         >>> from timedrun.methods import stack
@@ -79,3 +86,12 @@ class CutMix(Method, name="cutmix", stage=Stage.MIXING, hooks=_CutMixHooks):
 
     clashes: ClassVar[dict[str, str]] = {"mixup": "both mix each image with another one of its batch"}
     alpha: Finite = 1.0
+    mixup_alpha: Annotated[float, Rule(lambda alpha: 0 <= alpha < float("inf"), "0 or more and finite")] = field(
+        default=0.0, metadata=LATER
+    )
+    """Alpha of MixUp for half of the batches, drawn at random; 0: boxes in all."""
+
+    @property
+    def otherwise(self) -> str:
+        """Return what happens to the other batches, in words."""
+        return ", about as many mixed as by mixup" if self.mixup_alpha else ""

@@ -1,4 +1,4 @@
-"""Operations of RandAugment and AugMix on batches of 8-bit images, each image with a strength of its own.
+"""Operations of RandAugment, TrivialAugment and AugMix on batches of 8-bit images, each with a strength of its own.
 
 They compute what Pillow's ImageOps, ImageEnhance and affine transforms do, for which the published strengths are meant.
 torchvision has them with one strength for a whole call, which means one image at a time.
@@ -21,6 +21,9 @@ OperationSet = Literal["all", "safe", "original"]
 """all: 13 operations; color, contrast, brightness and sharpness by a factor that is as likely above 1, up to the
 severity, as below. original: the same 13, with factors of 0.1 to 1.9 as AugMix's authors drew them. safe: without the
 four, which resemble the corruptions of ImageNet-C."""
+Operations = Literal[OperationSet, "timm", "wide"]
+"""timm: the 15 operations and ranges of timm's RandAugment whose effect increases with the level. wide: the 14 of
+TrivialAugmentWide in torchvision."""
 
 
 def autocontrast(images: Tensor, strength: Tensor) -> Tensor:
@@ -73,6 +76,16 @@ def solarize(images: Tensor, threshold: Tensor) -> Tensor:
     """
     inverted = images >= threshold.short().view(-1, 1, 1, 1)
     return images ^ inverted.byte().neg_()  # 255 where True
+
+
+def solarize_add(images: Tensor, amount: Tensor) -> Tensor:
+    """Add `amount`, at most 128, to values below 128.
+
+    Examples:
+        >>> solarize_add(torch.tensor([[[[200, 7]]]], dtype=torch.uint8), amount=torch.tensor([100]))
+        tensor([[[[200, 107]]]], dtype=torch.uint8)
+    """
+    return torch.where(images < 128, images + amount.byte().view(-1, 1, 1, 1), images)
 
 
 def _affine(images: Tensor, x: Sequence[Tensor | float] = (1, 0, 0), y: Sequence[Tensor | float] = (0, 1, 0)) -> Tensor:
@@ -146,30 +159,45 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     ),
     "brightness": lambda images, factor: _blended(images, torch.zeros((), device=images.device), factor),
     "sharpness": sharpness,
+    "identity": lambda images, strength: images,
+    "invert": lambda images, strength: 255 - images,
+    "solarize_add": solarize_add,
 }
+EXTRA = {"identity": "wide", "invert": "timm", "solarize_add": "timm"}
+"""Operations of a single set."""
 ENHANCING = ("color", "contrast", "brightness", "sharpness")
 
 
-def names_of(chosen: OperationSet) -> list[str]:
+def names_of(chosen: Operations) -> list[str]:
     """Return the names of the operations in the set `chosen`.
 
     Examples:
         >>> len(names_of("all")), len(names_of("safe"))
         (13, 9)
     """
-    return [name for name in OPERATIONS if chosen != "safe" or name not in ENHANCING]
+    names = [name for name in OPERATIONS if EXTRA.get(name, chosen) == chosen]
+    return [name for name in names if chosen != "safe" or name not in ENHANCING]
 
 
-def strengths(name: str, chosen: OperationSet, severity: float, draws: Values, size: tuple[int, int]) -> Values:
+def strengths(
+    name: str, chosen: Operations, severity: float, draws: Values, size: tuple[int, int], spread: float = 0.0
+) -> Values:
     """Return the strength of the operation for each row of `draws` [N, 2], uniform in [0, 1): level and direction.
 
     The level is 0.1 to `severity`, of 10. Ranges are those of AugMix (arXiv 1912.02781) and MosaicML Composer: 30
     degrees, 4 bits, all values, a shear of 0.3, a third of `size` (height, width).
 
+    "timm": the level is normal around `severity` with the standard deviation `spread`, within 0 to 10. Ranges are
+    those of timm's `rand-...-inc1`. "wide": one of 31 levels, whatever the severity, with torchvision's ranges.
+
     Examples:
         >>> [float(s) for s in strengths("rotate", "all", 10, np.array([[0.5, 0.2]]), size=(224, 224))]  # degrees
         [15.0]
     """
+    if chosen == "timm":
+        return _timm_strengths(name, severity, draws, size, spread)
+    if chosen == "wide":
+        return _wide_strengths(name, draws)
     level, up = 0.1 + (severity - 0.1) * draws[:, 0], draws[:, 1] < 0.5
     if name in ENHANCING and chosen == "original":
         return 0.18 * level + 0.1
@@ -188,7 +216,36 @@ def strengths(name: str, chosen: OperationSet, severity: float, draws: Values, s
     return sign * steps
 
 
-def operate(images: Tensor, chosen: OperationSet, severity: float, draws: Values) -> Tensor:
+def _timm_strengths(name: str, severity: float, draws: Values, size: tuple[int, int], spread: float) -> Values:
+    normal = torch.special.ndtri(torch.from_numpy(draws[:, 0])).numpy() if spread else 0.0
+    level = np.clip(severity + spread * normal + np.zeros(len(draws)), 0, 10) / 10
+    sign = np.where(draws[:, 1] < 0.5, 1.0, -1.0)
+    if name in ENHANCING:
+        return np.maximum(0.1, 1 + 0.9 * sign * level)
+    if name in ("posterize", "solarize"):
+        most = 4 if name == "posterize" else 256
+        return most - np.trunc(level * most)
+    if name == "solarize_add":
+        return np.trunc(level * 110)
+    moved = {"translate_x": 0.45 * size[1], "translate_y": 0.45 * size[0], "rotate": 30}
+    return sign * level * moved.get(name, 0.3)
+
+
+def _wide_strengths(name: str, draws: Values) -> Values:
+    level = np.trunc(31 * draws[:, 0])
+    sign = np.where(draws[:, 1] < 0.5, 1.0, -1.0)
+    if name in ENHANCING:
+        return 1 + sign * 0.99 * level / 30
+    if name == "posterize":
+        return 8 - np.rint(level / 5)
+    if name == "solarize":
+        return np.ceil(255 - 8.5 * level)  # the first whole value that is inverted
+    if name in ("translate_x", "translate_y"):
+        return sign * torch.linspace(0, 32, 31).trunc().numpy()[level.astype(np.int64)]  # 15 in the middle, as there
+    return sign * level / 30 * (135 if name == "rotate" else 0.99)
+
+
+def operate(images: Tensor, chosen: Operations, severity: float, draws: Values, spread: float = 0.0) -> Tensor:
     """Return 8-bit images [N, C, H, W], each after one operation by its row of `draws` [N, 3], uniform in [0, 1).
 
     Examples:
@@ -199,7 +256,7 @@ def operate(images: Tensor, chosen: OperationSet, severity: float, draws: Values
     if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] not in (1, 3):
         raise ValueError(
             f"operations on images need torch.uint8 [batch, 1 or 3, height, width], got {images.dtype} "
-            f"{list(images.shape)}; remove randaugment and augmix from the methods of this data"
+            f"{list(images.shape)}; remove randaugment, trivial_augment and augmix from the methods of this data"
         )
     names = names_of(chosen)
     nhwc = images.is_contiguous(memory_format=torch.channels_last)
@@ -209,7 +266,7 @@ def operate(images: Tensor, chosen: OperationSet, severity: float, draws: Values
     for kind in np.unique(kinds).tolist():
         rows = np.flatnonzero(kinds == kind)
         size = (images.shape[2], images.shape[3])
-        strength = torch.from_numpy(strengths(names[kind], chosen, severity, draws[rows, 1:], size)).float()
+        strength = torch.from_numpy(strengths(names[kind], chosen, severity, draws[rows, 1:], size, spread)).float()
         there = torch.from_numpy(rows).to(images.device, non_blocking=True)
         changed[there] = OPERATIONS[names[kind]](images[there], strength.to(images.device, non_blocking=True))
     return changed.contiguous(memory_format=torch.channels_last) if nhwc else changed

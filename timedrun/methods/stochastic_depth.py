@@ -1,13 +1,13 @@
 """Stochastic depth: leave out residual branches at random during training."""
 
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from timedrun.methods.method import Hooks, Method, Position, Probability, unwrapped
+from timedrun.methods.method import LATER, Hooks, Method, Position, Probability, unwrapped
 from timedrun.methods.training.initialisation import last_norm, residual_blocks
 
 Kind = Literal["sample", "block"]
@@ -16,16 +16,17 @@ Kind = Literal["sample", "block"]
 class _Branch:
     """Forward hook at the end of a residual branch."""
 
-    def __init__(self, keep: float, kind: Kind) -> None:
-        self.keep, self.kind = keep, kind
+    def __init__(self, keep: float, kind: Kind, divided: bool) -> None:
+        self.keep, self.kind, self.divided = keep, kind, divided
 
     def __call__(self, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         if not module.training:
-            return output * self.keep
+            return output if self.divided else output * self.keep
         if self.kind == "block":
             return output
         drawn = torch.rand(len(output), *[1] * (output.dim() - 1), device=output.device)  # bf16: a grid of 1/256
-        return output * (drawn < self.keep)
+        kept = output * (drawn < self.keep)
+        return kept / self.keep if self.divided else kept
 
 
 class _Skippable(nn.Module):
@@ -71,12 +72,15 @@ def _empty(kind: type[nn.Module]) -> nn.Module:
 
 
 def keep_rates(blocks: int, rate: float, distribution: str) -> list[float]:
-    """Return the probability that each of `blocks` keeps its branch: 1 - rate, or falling linearly to it.
+    """Return the probability that each of `blocks` keeps its branch: 1 - rate, or falling linearly to it, from 1 in
+    the first block if "linear_from_0".
 
     Examples:
         >>> keep_rates(4, rate=0.2, distribution="linear")
         [0.95, 0.9, 0.85, 0.8]
     """
+    if distribution == "linear_from_0":
+        return [1 - rate * place / max(1, blocks - 1) for place in range(blocks)]
     return [1 - rate * ((place + 1) / blocks if distribution == "linear" else 1.0) for place in range(blocks)]
 
 
@@ -97,7 +101,7 @@ class StochasticDepth(Method, name="stochastic_depth"):
     By sample, each sample's branch is multiplied by 0 or 1, without division by the probability to keep it. By block, a
     whole block is skipped for a step, with its work, and residual blocks run outside of torch.compile. Evaluation
     multiplies each branch by its probability to be kept. This is MosaicML Composer's stochastic depth from 0.8 on;
-    layers and weights stay as they are.
+    layers and weights stay as they are. timm's drop path is `divided`, by sample, with the distribution linear_from_0.
 
     Examples:
         >>> StochasticDepth(kind="block", rate=0.1).skips_parameters  # `find_unused_parameters` of DDP
@@ -107,11 +111,16 @@ class StochasticDepth(Method, name="stochastic_depth"):
     acting: ClassVar[tuple[type, ...]] = (_Branch,)
     kind: Kind = "sample"
     rate: Probability = 0.1
-    distribution: Literal["linear", "uniform"] = "linear"
+    distribution: Literal["linear", "uniform", "linear_from_0"] = "linear"
+    divided: bool = field(default=False, metadata=LATER)
+    """By sample: divide kept branches by their probability in training; evaluation leaves all as they are."""
 
     @property
     def skips_parameters(self) -> bool:
         return self.kind == "block"
+
+    def check(self) -> None:
+        self.require("divided", not self.divided or self.kind == "sample", "False unless kind is sample")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         blocks = residual_blocks(model)
@@ -126,7 +135,7 @@ class StochasticDepth(Method, name="stochastic_depth"):
                 )
         for block, keep in zip(blocks, keep_rates(len(blocks), self.rate, self.distribution), strict=True):
             excitation = getattr(block, "se", None)  # timm: the branch ends after it
-            (excitation or last_norm(block)).register_forward_hook(_Branch(keep, self.kind))
+            (excitation or last_norm(block)).register_forward_hook(_Branch(keep, self.kind, self.divided))
             if self.kind == "block":
                 block.__class__ = _skippable(type(block))
                 block.keep, block.skipped = keep, False  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""RandAugment and AugMix, operations of Pillow and torchvision; MixUp, CutMix, label smoothing, CutOut and ColOut."""
+"""RandAugment, TrivialAugment and AugMix, operations of Pillow, timm and torchvision; what mixes and what removes."""
 
 import numpy as np
 import pytest
@@ -14,10 +14,12 @@ from timedrun.methods.cutmix import CutMix, cutmix, random_box
 from timedrun.methods.cutout import CutOut, cutout
 from timedrun.methods.image_operations import ENHANCING, OPERATIONS, names_of, operate, strengths
 from timedrun.methods.label_smoothing import smoothed
-from timedrun.methods.method import Method
+from timedrun.methods.method import Method, Position
 from timedrun.methods.mixup import MixUp, mixup
+from timedrun.methods.random_erasing import RandomErasing, erase, erased_boxes
 from timedrun.methods.training.loss import binary_cross_entropy, cross_entropy
 from timedrun.methods.training.sampling import random_bits, random_uniform
+from timedrun.methods.trivial_augment import TrivialAugment
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def by_pillow(name: str, image: Image.Image, strength: float) -> Image.Image:
     return getattr(ImageOps, name)(image, *strengths)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", names_of("all"))
 def test_each_operation_is_pillows(name, images):
     draws = np.random.RandomState(1).uniform(size=(len(images), 2))
     for severity in (2.0, 10.0):
@@ -67,7 +69,7 @@ def test_each_operation_is_pillows(name, images):
 
 def test_grayscale_images_change_as_pillows(images):
     gray = images[:2, :1]
-    for name in OPERATIONS:
+    for name in names_of("all"):
         strength = {"posterize": 2.0, "solarize": 99.0, "rotate": 9.0}.get(name, 0.3)
         made = OPERATIONS[name](gray, torch.full((2,), strength))
         pillow = by_pillow(name, Image.fromarray(gray[1, 0].numpy()), strength)
@@ -94,8 +96,47 @@ def test_strengths_have_the_published_ranges():
     assert above.mean() == pytest.approx(0.5, abs=0.02)
 
 
+def close(made: Tensor, expected: Image.Image) -> bool:
+    off = made[0].int() - torch.from_numpy(np.array(expected)).permute(2, 0, 1).int()
+    return (off.abs() > 1).float().mean().item() <= 0.004
+
+
+def test_trivial_augment_has_torchvisions_operations_and_levels(torchvision, images):
+    from torchvision.transforms import InterpolationMode, autoaugment
+
+    image, ours = Image.fromarray(images[1].permute(1, 2, 0).numpy()), iter(sorted(names_of("wide")))
+    space = autoaugment.TrivialAugmentWide()._augmentation_space(31)
+    for (theirs, (magnitudes, _)), name in zip(
+        sorted(space.items(), key=lambda item: item[0].lower()), ours, strict=True
+    ):
+        for level in range(0, 31, 3):
+            strength = strengths(name, "wide", 10, np.array([[(level + 0.5) / 31, 0.2]]), (40, 52))
+            magnitude = (-1 if "translate" in name else 1) * magnitudes.expand(31)[level].item()
+            expected = autoaugment._apply_op(image, theirs, magnitude, InterpolationMode.BILINEAR, None)
+            assert close(OPERATIONS[name](images[1:2], torch.from_numpy(strength).float()), expected), (name, level)
+
+
+def test_randaugment_has_timms_operations_levels_and_chances(torchvision, images, monkeypatch):
+    augment = pytest.importorskip("timm.data.auto_augment")
+    image, size = Image.fromarray(images[1].permute(1, 2, 0).numpy()), (40, 52)
+    options = {"resample": Image.Resampling.BILINEAR, "fillcolor": (0, 0, 0)}
+    transforms = sorted(augment._RAND_INCREASING_TRANSFORMS, key=lambda name: name.removesuffix("Increasing"))
+    for theirs, name in zip(transforms, sorted(names_of("timm")), strict=True):
+        for severity, up in ((0.0, 0.2), (3.3, 0.7), (7.0, 0.2), (9.9, 0.7)):
+            monkeypatch.setattr(augment.random, "random", lambda up=up: up)
+            level = augment.LEVEL_TO_ARG[theirs]
+            expected = augment.NAME_TO_OP[theirs](image, *(level(severity, {}) if level else ()), **options)
+            strength = torch.from_numpy(strengths(name, "timm", severity, np.array([[0.5, up]]), size, 0.5)).float()
+            assert close(OPERATIONS[name](images[1:2], strength), expected), (name, severity)
+    levels = np.abs(strengths("rotate", "timm", 7.0, np.random.RandomState(0).rand(20_000, 2), size, 0.5))
+    assert (levels.mean(), levels.std()) == pytest.approx((21, 1.5), abs=0.05)
+    rare, many = RandAugment(operations="timm", probability=0.25), images[:1, :, :8, :8].expand(4000, -1, -1, -1)
+    unchanged = (augmented(rare, many, np.arange(4000)) == many).flatten(1).all(1).float().mean()
+    assert unchanged == pytest.approx(0.75**2, abs=0.06)  # a few operations leave an image as it is
+
+
 def test_operations_are_drawn_alike_and_each_image_gets_its_own(images):
-    for chosen, count in (("all", 13), ("safe", 9), ("original", 13)):
+    for chosen, count in (("all", 13), ("safe", 9), ("original", 13), ("timm", 15), ("wide", 14)):
         names = names_of(chosen)
         assert len(names) == count
         draws = np.stack([(np.arange(count) + 0.5) / count, np.full(count, 0.7), np.full(count, 0.2)], axis=1)
@@ -123,7 +164,9 @@ def augmented(method: Method, images: Tensor = IMAGES, samples: np.ndarray = SAM
     return method.hooks().augment(images, samples, epoch, 3)
 
 
-@pytest.mark.parametrize("method", [RandAugment(), AugMix()])
+@pytest.mark.parametrize(
+    "method", [RandAugment(), RandAugment(operations="timm", spread=2, probability=0.9), TrivialAugment(), AugMix()]
+)
 def test_an_image_depends_on_its_sample_epoch_and_seed_and_not_on_its_batch(method):
     before = IMAGES.clone()
     whole = augmented(method)
@@ -132,7 +175,7 @@ def test_an_image_depends_on_its_sample_epoch_and_seed_and_not_on_its_batch(meth
     parts = [augmented(method, IMAGES[part.copy()], SAMPLES[part]) for part in np.array_split(order, 5)]
     assert torch.equal(torch.cat(parts).flip(0), whole)
     for other in (augmented(method, epoch=2), method.hooks().augment(IMAGES, SAMPLES, 1, 4)):
-        assert (other != whole).flatten(1).any(1).sum() > 20
+        assert (other != whole).flatten(1).any(1).sum() > 15
     channels_last = augmented(method, IMAGES.contiguous(memory_format=torch.channels_last))
     assert torch.equal(channels_last, whole)
     assert channels_last.is_contiguous(memory_format=torch.channels_last)
@@ -248,6 +291,31 @@ def test_each_step_draws_another_box_and_targets_sum_to_1():
         shares.add(float(kept.min()))
     assert len(shares) > 15
     assert speed.report == ["cutmix: 20 batches with boxes of other images"]
+
+
+def test_half_of_the_batches_are_mixed_as_by_mixup_if_asked():
+    hooks, images, blends = CutMix(mixup_alpha=0.4).hooks(), torch.arange(16.0)[:, None, None, None], 0
+    for step in range(200):
+        mixed, targets = hooks.batch(images.expand(16, 1, 32, 32), torch.arange(16), Position(step, 0.0), 16)
+        torch.testing.assert_close(mixed.mean((1, 2, 3)), targets @ torch.arange(16.0))  # one share of both
+        blends += bool((mixed == mixed[:, :, :1, :1]).all()) and targets.diagonal().min() >= 0.5
+    assert 80 < blends < 120
+
+
+def test_the_first_rectangle_that_fits_is_erased_with_a_probability():
+    tall, small = [1.0, 1.0, 0.5, 0.5], [0.0, 0.5, 0.0, 0.99]
+    boxes = erased_boxes(np.array([[tall, small], [small, tall], [tall, tall]]), 24, 96)
+    assert boxes.tolist() == [[0, 89, 7, 7], [0, 89, 7, 7], [0, 0, 0, 0]]  # 2 % of 24 x 96, at a ratio of 0.995
+    erased = erase(torch.ones(3, 2, 24, 96), torch.from_numpy(boxes))
+    assert not erased[:2, :, :7, 89:].any() and erased.sum() == 3 * 2 * 24 * 96 - 2 * 2 * 49
+    inputs, _ = (
+        RandomErasing(probability=0.1)
+        .hooks()
+        .batch(torch.ones(4000, 1, 32, 32), torch.arange(4000), Position(0, 0.0), 2)
+    )
+    gone = (inputs == 0).flatten(1).float().mean(1)
+    assert (gone > 0).float().mean() == pytest.approx(0.1, abs=0.02)
+    assert gone[gone > 0].min() > 0.01 and 0.3 < gone.max() < 0.35  # 2 to 33 %
 
 
 def holes(method: CutOut, step: int = 0, size: tuple[int, int] = (12, 16)) -> torch.Tensor:

@@ -111,8 +111,11 @@ def network(block: str = "bottleneck") -> nn.Module:
 def test_a_sample_keeps_or_loses_its_branch_and_evaluation_scales_it(block):
     assert keep_rates(4, 0.2, "linear") == pytest.approx([0.95, 0.9, 0.85, 0.8])  # growing with depth
     assert keep_rates(3, 0.2, "uniform") == [0.8] * 3
+    assert keep_rates(3, 0.2, "linear_from_0") == pytest.approx([1.0, 0.9, 0.8])  # timm's
     torch.manual_seed(0)
-    branch = _Branch(1 - 0.00625, "sample")  # the first of 16 blocks at 0.1; bf16 draws of 1/256 gave 0.0078
+    branch = _Branch(
+        1 - 0.00625, "sample", divided=False
+    )  # the first of 16 blocks at 0.1; bf16 draws of 1/256 gave 0.0078
     many = branch(nn.Identity(), None, torch.ones(1_000_000, 1, dtype=torch.bfloat16))
     assert many.dtype == torch.bfloat16 and 0.0060 < float((many == 0).float().mean()) < 0.0065  # 3 deviations
     plain = network(block)
@@ -132,6 +135,9 @@ def test_a_sample_keeps_or_loses_its_branch_and_evaluation_scales_it(block):
     first(x)
     shortcut = x if changed.downsample is None else changed.downsample(x)
     torch.testing.assert_close(changed(x), (0.6 * branches[-1] + shortcut).relu())
+    divided = _Branch(0.8, "sample", divided=True)  # as timm's drop_path
+    assert divided(nn.Identity(), None, torch.ones(99, 1)).unique().tolist() == [0, 1.25]
+    assert divided(nn.Identity().eval(), None, x) is x
 
 
 def test_a_skipped_block_does_no_work_and_gets_no_gradient():

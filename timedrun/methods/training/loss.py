@@ -1,5 +1,7 @@
 """Classification losses on class indices or dense targets, with the reductions MLPerf's reference runs used."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch.nn.functional as F
@@ -72,5 +74,30 @@ def binary_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reductio
     return F.binary_cross_entropy_with_logits(logits.float(), dense, reduction="sum") / len(logits)
 
 
-LOSSES = {"cross_entropy": cross_entropy, "binary_cross_entropy": binary_cross_entropy}
+def mean_binary_cross_entropy(
+    logits: Tensor, targets: Tensor, *, reduction: Reduction = "mean", threshold: float | None = None
+) -> Tensor:
+    """Return the binary cross-entropy of `logits` [N, K], averaged over classes and samples, as timm's. In float32.
+
+    With a `threshold`, targets above it count as 1 and others as 0: an image that is mixed of two is of both classes.
+    "none" is the mean over classes of each sample [N].
+
+    Examples:
+        >>> mean_binary_cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3]))  # ln 2
+        tensor(0.6931)
+    """
+    dense = dense_targets(targets, logits.shape[1])
+    wanted = dense if threshold is None else (dense > threshold).float()
+    return binary_cross_entropy(logits, wanted, reduction=reduction) / logits.shape[1]
+
+
+LossName = Literal[
+    "cross_entropy", "binary_cross_entropy", "mean_binary_cross_entropy", "multi_label_binary_cross_entropy"
+]
+LOSSES: dict[LossName, Callable[..., Tensor]] = {
+    "cross_entropy": cross_entropy,
+    "binary_cross_entropy": binary_cross_entropy,
+    "mean_binary_cross_entropy": mean_binary_cross_entropy,
+    "multi_label_binary_cross_entropy": partial(mean_binary_cross_entropy, threshold=0.2),
+}
 """Losses by the names that configs give them."""

@@ -48,7 +48,9 @@ def step_count(count: int, global_batch: int, *, drop_last: bool = True) -> int:
     return count // global_batch if drop_last else -(-count // global_batch)
 
 
-def steps(count: int, seed: int, epoch: int, global_batch: int, *, drop_last: bool = True) -> list[Indices]:
+def steps(
+    count: int, seed: int, epoch: int, global_batch: int, *, drop_last: bool = True, repeats: int = 1
+) -> list[Indices]:
     """Return the global batch of every step of an epoch over `count` samples, which does not depend on the ranks.
 
     No sample is repeated to fill a batch. Entering an epoch at any step costs the same: batches are views of one array.
@@ -56,6 +58,9 @@ def steps(count: int, seed: int, epoch: int, global_batch: int, *, drop_last: bo
     Args:
         drop_last: leave out the samples of the last partial batch, others in the next epoch. Otherwise that batch is
             short, and may be smaller than the number of ranks.
+        repeats: have each sample this often in an epoch, in the same batch, of as many samples fewer (Hoffer et al.
+            2019, arXiv 1901.09335). Repetition r of sample i has the number i + r * count. Those of a sample lie apart
+            in the batch, so that ranks get different ones, as in DeiT's and torchvision's samplers.
 
     Raises ValueError if not even one batch can be filled.
 
@@ -67,6 +72,10 @@ def steps(count: int, seed: int, epoch: int, global_batch: int, *, drop_last: bo
         raise ValueError(f"global batch {global_batch} is larger than the {count} samples; use a smaller one")
     samples = epoch_order(count, seed, epoch)
     starts = range(0, step_count(count, global_batch, drop_last=drop_last) * global_batch, global_batch)
+    if repeats > 1:
+        places = [np.arange(start, min(start + global_batch, count)) for start in starts]
+        apart = [place[np.argsort(place % repeats, kind="stable")] for place in places]
+        return [samples[place // repeats] + count * (place % repeats) for place in apart]
     return [samples[start : start + global_batch] for start in starts]
 
 

@@ -32,8 +32,8 @@ METHODS = {
     },
     "hot": {
         **COMMON,
-        "stochastic_depth": {"kind": "sample", "rate": 0.1, "distribution": "linear"},
-        "randaugment": {"severity": 10, "depth": 1, "operations": "all"},
+        "stochastic_depth": {"kind": "sample", "rate": 0.1, "distribution": "linear", "divided": False},
+        "randaugment": {"severity": 10, "depth": 1, "operations": "all", "spread": 0, "probability": 1},
         "label_smoothing": {"smoothing": 0.13},
         "mixup": {"alpha": 0.25, "hard_partner": True},
         "progressive_resizing": {**RESIZING, "start": 0.6, "delay": 0.2},

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from scipy.special import expit, log_softmax
 
-from timedrun.methods.training.loss import binary_cross_entropy, cross_entropy, dense_targets
+from timedrun.methods.training.loss import LOSSES, binary_cross_entropy, cross_entropy, dense_targets
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])
 DENSE = torch.tensor([[0.8, 0.1, 0.1], [0.0, 0.25, 0.75]])
@@ -24,6 +24,9 @@ def test_cross_entropy_weights_every_class_and_binary_cross_entropy_sums_over_th
     assert binary_cross_entropy(LOGITS, DENSE).item() == pytest.approx(expected, rel=1e-5)
     mean = F.binary_cross_entropy_with_logits(LOGITS, DENSE)
     torch.testing.assert_close(binary_cross_entropy(LOGITS, DENSE), 3 * mean)
+    torch.testing.assert_close(LOSSES["mean_binary_cross_entropy"](LOGITS, DENSE), mean)
+    multi_label = F.binary_cross_entropy_with_logits(LOGITS, torch.tensor([[1.0, 0, 0], [0, 1, 1]]), reduction="none")
+    torch.testing.assert_close(LOSSES["multi_label_binary_cross_entropy"](LOGITS, DENSE), multi_label.mean())
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,17 @@ def test_an_epoch_over_ranks_holds_every_sample_once(count, seed, world_size, sh
     assert all(len(part) == share for step in parts[: count // batch] for part in step)
 
 
+@given(count=st.integers(40, 300), repeats=st.integers(2, 4), drop_last=st.booleans())
+def test_repetitions_are_numbered_and_in_one_batch_and_ranks_get_different_ones(count, repeats, drop_last):
+    batches = steps(count, 5, 2, 12, drop_last=drop_last, repeats=repeats)
+    repeated = np.repeat(epoch_order(count, 5, 2), repeats)  # as torchvision's RASampler, which ends after one epoch's
+    for number, batch in enumerate(batches):
+        assert sorted(batch % count) == sorted(repeated[12 * number : min(12 * number + 12, count)])
+        assert sorted(batch // count) == sorted(np.arange(12 * number, 12 * number + len(batch)) % repeats)
+    assert len(set(np.concatenate(batches))) == sum(map(len, batches))
+    assert len(set(rank_part(batches[0], 0, repeats) % count)) == 12 // repeats
+
+
 @given(count=st.just(0) | counts | st.just(1_281_167), world_size=worlds)
 def test_evaluation_counts_every_sample_once_without_padding(count, world_size):
     parts = [evaluation_part(count, rank, world_size) for rank in range(world_size)]
