@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from benchmarks.gpu.steps import CASES, Block, compare, configs_of, main, reference
-from language_model.attention import BACKENDS, Attend
 from language_model.collator import MaskedBatch
 from language_model.gpt.attention_mask import attention_mask
 from timedrun.methods.blurpool import blur, blur_by_slices
+from timedrun.methods.ragged_attention import BACKENDS, Attend
 
 pytestmark = pytest.mark.timeout(300)
 

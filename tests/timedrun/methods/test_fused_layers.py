@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from language_model.encoder import layer_norm
-from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu
+from timedrun.methods.fused_layers import dense_gelu_dense, dropout_add_layer_norm, gelu
 
 
 def drawn(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -76,7 +76,8 @@ def test_dropout_drops_its_fraction_and_dropped_elements_have_no_gradient():
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trace and run regions as torch.compile does, without the compiler, which would take a minute."""
     monkeypatch.setattr(
-        "language_model.fused.region", lambda f: torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)
+        "timedrun.methods.fused_layers.region",
+        lambda f: torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=True),
     )
 
 
