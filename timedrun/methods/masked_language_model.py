@@ -28,16 +28,17 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 def _masked_language_models(method: Method, model: nn.Module, hook: type) -> list[Any]:
     """Return the masked language models inside `model` that have no `hook` yet. Raises NoEffect if there is none."""
+    parts: list[Any] = list(model.modules())
     models = [
         part
-        for part in model.modules()
+        for part in parts
         if type(part).__name__ in LAST_LAYER
         and type(part).__module__.startswith("transformers.models.")
         and not any(isinstance(other, hook) for other in part.base_model._forward_hooks.values())
     ]
     if not models:
         raise method.no_effect(f"found no {', '.join(LAST_LAYER)} of transformers without it in {type(model).__name__}")
-    if any(part.config.is_decoder for part in models):
+    if any(getattr(part.config, "is_decoder", False) for part in models):
         raise ValueError(
             f"{method.name} needs an encoder, in which tokens see those after them; config.is_decoder is set"
         )
