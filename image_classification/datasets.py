@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -20,6 +21,10 @@ STORED_ONLY = ("eval_resize", "loader", "workers", "prefetch")
 MEMORY_ONLY = ("padding", "padding_mode")
 SYNTHETIC_ONLY = ("synthetic_train", "synthetic_eval", "synthetic_classes")
 FORMER_DEFAULTS = {"workers": 4}
+EPOCH_STEPS = 10
+"""Fewest optimizer steps in an epoch of images from a folder. Published runs have 25 (airbench on CIFAR-10) to 625
+(ResNet-50 on ImageNet). With a step an epoch, a recipe's 36 epochs end before its average of 100 steps forgets the
+initial weights."""
 """Defaults of configs that were recorded before."""
 FIXED_SIZES = {"digits": 8, "cifar10": 32}
 """Pixels a side of the images of sources in memory."""
@@ -128,6 +133,15 @@ def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[s
         )
     if config.global_batch > known.train_samples:
         problems.append(f"global batch {config.global_batch} exceeds the {known.train_samples} training samples.")
+    elif data.source == "image_folder" and (steps := config.epoch_steps(known.train_samples)) < EPOCH_STEPS:
+        fitting = 2 ** max(0, int(math.log2(known.train_samples / EPOCH_STEPS)))
+        ratio, own = fitting / config.global_batch, config.optimizer
+        decay = f" --optimizer.weight-decay {own.weight_decay * ratio:.3g}" * own.kind.startswith("decoupled")
+        problems.append(
+            f"global batch {config.global_batch} makes {steps} of the {EPOCH_STEPS} or more optimizer steps that a run"
+            f" needs in an epoch of {known.train_samples:,} training images; nothing was run. Use"
+            f" --global-batch {fitting} --optimizer.peak-lr {own.peak_lr * ratio:.3g}{decay}."
+        )
     if known.eval_samples < ranks:
         problems.append(f"{known.eval_samples} evaluation images cannot be divided over {ranks} ranks.")
     rest = known.train_samples % max(1, config.global_batch)

@@ -7,13 +7,13 @@ from typing import Literal
 import torch
 
 from judging.ground.errors import UsageError
-from language_model.attention import choose
 from language_model.configs import PLACES, BertRunConfig
 from language_model.datasets import CHECKPOINT, TextFacts
 from language_model.encoder import Bert, build_bert, shapes
 from language_model.initial_checkpoint import load_initial_checkpoint, weights_sha256
 from language_model.model import ReferenceBert, build_reference
 from timedrun.methods import Stack, stack
+from timedrun.methods.ragged_attention import choose
 from timedrun.methods.training.batch_plan import BatchPlan
 from timedrun.methods.training.optim import build_muon, build_optimizer
 from timedrun.methods.training.precision import Precision

@@ -9,31 +9,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from language_model.text.store import MaskedSequences
+from timedrun.methods.ragged_attention import RaggedRows
 
 
-@dataclass(frozen=True)
-class MaskedBatch:
-    """B sequences in T rows. Unpadded, the rows are the tokens; padded, every sequence has `longest` rows."""
+@dataclass(frozen=True, kw_only=True)
+class MaskedBatch(RaggedRows):
+    """Masked sequences: `tokens` after masking, 0 in padding rows. `longest` is constant over a run so that shapes and
+    kernels do not depend on the batch."""
 
-    tokens: Tensor
-    """(T,) int64: vocabulary ids after masking; 0 in padding rows."""
     segments: Tensor
     """(T,) int64: 0 for [CLS] A [SEP], 1 for B [SEP]."""
     positions: Tensor
     """(T,) int64: position in the sequence, from 0."""
-    offsets: Tensor
-    """(B + 1,) int32: rows offsets[i] to offsets[i + 1] belong to sequence i."""
-    lengths: Tensor
-    """(B,) int32: true lengths; the rest of a sequence's rows is padding."""
     masked: Tensor
     """(M,) int64: rows of the tokens to predict, in increasing order."""
     labels: Tensor
     """(M,) int64: true tokens of those rows."""
-    longest: int
-    """Maximum sequence length, constant over a run so that shapes and kernels do not depend on the batch."""
-    padded: bool
-    row_multiple: int
-    """Upper bound, exclusive, of the rows of the sequence of padding that ends an unpadded batch."""
     global_samples: int
     """Sequences of the optimizer step over all ranks and micro-batches."""
     global_masked: int

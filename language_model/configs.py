@@ -7,6 +7,7 @@ from language_model.settings import BERT_LARGE, BertArchitecture, SpeedUps, Text
 from language_model.text.topics_store import WORDPIECES as TOPICS_WORDPIECES
 from timedrun.methods import stack
 from timedrun.methods.method import Stage
+from timedrun.methods.recipes import LANGUAGE_RECIPES
 from timedrun.methods.training.schedule import StepSchedule
 from timedrun.runner.config import EvaluationConfig, OptimizerConfig, RunConfig
 from timedrun.runner.distributed.process_group import ProcessGroup
@@ -44,9 +45,7 @@ CPU_SPEED_UPS = replace(
 """For a CPU in fp32, where the fused operations save memory only and no width needs a multiple."""
 
 
-BERT_OPTIMIZER = OptimizerConfig(
-    kind="decoupled_adamw", peak_lr=1e-4, momentum=0.9, beta2=0.98, epsilon=1e-6, weight_decay=1e-5
-)
+BERT_OPTIMIZER = LANGUAGE_RECIPES["bert"].optimizer
 """MosaicML's settings of MLPerf Training v2.1 (open)."""
 
 BERT_LAMB = OptimizerConfig(kind="lamb", peak_lr=4.25e-4, momentum=0.9, beta2=0.999, epsilon=1e-6, weight_decay=0.01)

@@ -8,7 +8,6 @@ import torch
 
 from judging.ground.errors import DataError, UsageError
 from judging.ground.result_files import require_data_folder
-from language_model.attention import choose
 from language_model.configs import BertRunConfig
 from language_model.initial_checkpoint import find
 from language_model.model import import_transformers
@@ -17,6 +16,7 @@ from language_model.text import topics_store
 from language_model.text.store import MANIFEST, read_manifest
 from language_model.text.synthetic_store import write_synthetic_store
 from language_model.weights import import_safetensors
+from timedrun.methods.ragged_attention import choose
 from timedrun.methods.training.precision import Precision
 from timedrun.runner.distributed.process_group import choose_device
 

@@ -1,7 +1,6 @@
 """Import of optional dependencies."""
 
 import importlib
-import sys
 from types import ModuleType
 
 from judging.ground.errors import UsageError
@@ -14,16 +13,3 @@ def require(name: str, failure: str) -> ModuleType:
     except ImportError as error:
         package = name.partition(".")[0]
         raise UsageError(f"{failure}: {package} is not installed; pip install 'timedrun[language]'") from error
-
-
-def importable(name: str) -> bool:
-    """Return True if the module `name` can be imported; if not, no part of it stays imported."""
-    before = set(sys.modules)
-    try:
-        importlib.import_module(name)
-    except Exception:  # RuntimeError if operators are missing, ImportError if it is absent
-        for module in set(sys.modules) - before:
-            if module.split(".")[0] == name:
-                del sys.modules[module]
-        return False
-    return True

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from language_model.attention import BACKENDS, Attend, choose
 from language_model.collator import MaskedBatch
-from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu, region
 from language_model.settings import BertArchitecture, SpeedUps
 from language_model.weights import Shape, check, initial_weights, theirs, to_own
+from timedrun.methods.fused_layers import dense_gelu_dense, dropout_add_layer_norm, gelu, region
 from timedrun.methods.low_precision_norm import norm_in_type
+from timedrun.methods.ragged_attention import BACKENDS, Attend, choose
 
 
 class Embeddings(nn.Module):

@@ -12,9 +12,9 @@ from torch.nn.functional import cross_entropy
 
 from judging.ground.errors import UsageError
 from language_model.collator import MaskedBatch
-from language_model.dependencies import importable
 from language_model.settings import BertArchitecture
 from language_model.weights import ALIASES, Shape, check, initial_weights
+from timedrun.methods.integrations import importable
 
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
 

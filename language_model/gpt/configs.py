@@ -5,6 +5,7 @@ from dataclasses import replace
 from language_model.gpt.run_config import GptRunConfig as GptRunConfig
 from language_model.gpt.settings import GPT2_125M, GptConfig, GptDataConfig
 from timedrun.methods import ALiBi, SequenceLengthWarmup
+from timedrun.methods.recipes import LANGUAGE_RECIPES
 from timedrun.methods.training.schedule import StepSchedule
 from timedrun.runner.config import EvaluationConfig, OptimizerConfig
 
@@ -35,8 +36,8 @@ def openwebtext_baseline() -> GptRunConfig:
         precision="bf16",
         model=GPT2_125M,
         data=GptDataConfig(sampling="blocks", eval_batch=128, format="shards"),
-        schedule=StepSchedule(kind="cosine", steps=14_000, warmup_steps=140),
-        optimizer=OptimizerConfig(kind="adamw", peak_lr=6e-4, momentum=0.9, beta2=0.999, epsilon=1e-8),
+        schedule=LANGUAGE_RECIPES["gpt"].schedule,
+        optimizer=LANGUAGE_RECIPES["gpt"].optimizer,
         evaluation=EvaluationConfig(target=OPENWEBTEXT_TARGET, every=250 * 512, first=8_000 * 512),
     )
 

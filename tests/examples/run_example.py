@@ -6,6 +6,7 @@ the examples uses the operators: declared, they let the import pass.
 
 import runpy
 import sys
+from pathlib import Path
 
 import torch
 
@@ -20,4 +21,5 @@ except RuntimeError:
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 del sys.argv[0]
+sys.path[0] = str(Path(sys.argv[0]).parent)
 runpy.run_path(sys.argv[0], run_name="__main__")

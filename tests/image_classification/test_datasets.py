@@ -19,7 +19,7 @@ from judging.ground.errors import DataError, UsageError
 from mlevents import keys
 from tests.image_classification.small_image_data import FOLDER, LOADERS
 from timedrun.methods import ProgressiveResizing
-from timedrun.runner.config import dump, load
+from timedrun.runner.config import OptimizerConfig, dump, load
 
 LOADED_SMALL = ProgressiveResizing(where="loader")
 RAW, JPEG_9 = StoreConfig(format="raw", size=9), StoreConfig(format="jpeg", size=9)
@@ -33,7 +33,7 @@ def test_facts_of_a_store_come_from_its_manifest(prepared, store):
 
 def test_preflight_of_stored_images_reports_every_fault_once(prepared):
     config = configs.imagenet_methods()
-    small = replace(config, global_batch=8, model=replace(config.model, classes=2), data=FOLDER)
+    small = replace(config, global_batch=2, model=replace(config.model, classes=2), data=FOLDER)
     assert preflight(small, prepared["jpeg"], 1) == []
     wrong = replace(config, data=replace(FOLDER, loader="raw", store=StoreConfig(format="raw", size=32), padding=3))
     found = preflight(wrong, prepared["raw"], 1)
@@ -45,6 +45,20 @@ def test_preflight_of_stored_images_reports_every_fault_once(prepared):
     assert sum("no evaluation images of short side 22" in line for line in found) == 1
     assert len([line for line in preflight(wrong, prepared["folder"], 1) if "not a complete image store" in line]) == 1
     assert any("needs a data folder" in line for line in preflight(wrong, None, 1))
+
+
+def test_a_batch_that_leaves_few_steps_an_epoch_is_refused_with_one_that_fits_and_its_rate(prepared):
+    config = replace(configs.imagenet_methods(), global_batch=8, data=FOLDER)
+    config = replace(config, model=replace(config.model, classes=2))
+    rate, decay = config.optimizer.peak_lr / 4, config.optimizer.weight_decay / 4
+    (problem,) = preflight(config, prepared["folder"], 1)
+    assert (
+        "global batch 8 makes 4 of the 10 or more optimizer steps that a run needs in an epoch of 29 training"
+        in problem
+    )
+    assert problem.endswith(f"--global-batch 2 --optimizer.peak-lr {rate:.3g} --optimizer.weight-decay {decay:.3g}.")
+    adamw = replace(config, optimizer=OptimizerConfig(kind="adamw", peak_lr=1e-3))
+    assert preflight(adamw, prepared["folder"], 1)[0].endswith("--global-batch 2 --optimizer.peak-lr 0.00025.")
 
 
 def test_the_run_info_names_loader_store_and_order(monkeypatch):

@@ -18,6 +18,7 @@ from timedrun.methods.label_smoothing import LabelSmoothing
 from timedrun.methods.layer_freezing import LayerFreezing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
 from timedrun.methods.low_precision_norm import LowPrecisionGroupNorm, LowPrecisionLayerNorm
+from timedrun.methods.masked_language_model import MaskedHead, Unpadding
 from timedrun.methods.method import Hooks, Method, NoEffect, Position, Stage
 from timedrun.methods.mixup import MixUp, mixup
 from timedrun.methods.no_op_model import NoOpModel
@@ -49,6 +50,8 @@ REGISTRY: dict[str, type[Method]] = {
         StochasticDepth,
         GyroDropout,
         GatedLinearUnits,
+        Unpadding,
+        MaskedHead,
         LowPrecisionLayerNorm,
         LowPrecisionGroupNorm,
         Float8,

@@ -1,23 +1,27 @@
 """A recipe applied to one's own model."""
 
 import copy
+import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from judging.ground.errors import nearest
 from timedrun.methods import Method, NoEffect, Stack, stack
-from timedrun.methods.recipes.published import RECIPES, Recipe, budget_problem
+from timedrun.methods.recipes.language_models import LANGUAGE_RECIPES, LanguageRecipe
+from timedrun.methods.recipes.published import RECIPES, budget_problem
 from timedrun.methods.training import initialisation
 from timedrun.methods.training.loss import LOSSES
 from timedrun.methods.training.optim import OptimizerConfig, build_optimizer
-from timedrun.methods.training.schedule import Schedule
+from timedrun.methods.training.schedule import Schedule, StepSchedule
 
 PLAIN_LOOP = ("before_step", "batch", "backward", "gradients", "after_step", "evaluation")
 """Calls of the loop in docs/recipes.md."""
+LANGUAGE_LOOP = ("before_step", "batch_dict", "backward", "gradients", "after_step", "evaluation")
+"""Calls of a loop over the batches of transformers, and of MethodsTrainer."""
 
 
 class Training(NamedTuple):
@@ -32,25 +36,27 @@ class Training(NamedTuple):
     model: nn.Module
     """The given model, changed in place."""
     optimizer: Optimizer
-    schedule: Schedule
-    """`schedule.factor(epochs done)` is the factor of the optimizer's rate; it may be a fraction of an epoch."""
+    schedule: Schedule | StepSchedule
+    """`schedule.factor(epochs done)` is the factor of the optimizer's rate; it may be a fraction of an epoch. That of a
+    language model takes the steps done."""
     methods: Stack
-    loss: Callable[[Tensor, Tensor], Tensor]
-    """Mean loss of logits for class indices or dense targets."""
+    loss: Callable[..., Tensor]
+    """Mean loss of logits for class indices or dense targets; of a language model's output, the loss in it."""
 
 
 def recipe(
     name: str,
     model: nn.Module,
     *,
-    epochs: int,
+    epochs: int = 0,
+    steps: int = 0,
     batch: int = 0,
     optimizer: OptimizerConfig | None = None,
     without: Collection[str] = (),
     initialize: bool = False,
     seed: int = 0,
     rank: int = 0,
-    places: Collection[str] = PLAIN_LOOP,
+    places: Collection[str] | None = None,
 ) -> Training:
     """Apply the methods of the recipe `name` to `model` and return them with its optimizer, schedule and loss.
 
@@ -58,18 +64,22 @@ def recipe(
 
     Args:
         epochs: length of the run, within the recipe's range of budgets.
+        steps: length of the run in optimizer steps, in place of `epochs`, for the recipes bert and gpt.
         batch: samples of an optimizer step over all ranks; 0: the recipe's. For another, the rate and a decoupled decay
             scale with it (Goyal et al. 2017, arXiv 1706.02677); numbers of steps, such as a moving average's half-life,
-            do not.
-        optimizer: in place of the recipe's, which is that of a convolutional network; it is not scaled.
+            do not. Adam's rate of a language model scales with its root (Malladi et al. 2022, arXiv 2205.10287).
+        optimizer: in place of the recipe's, which is that of a convolutional network, BERT-Large or GPT-125M; it is
+            not scaled.
         without: names of methods to leave out.
         initialize: draw new weights as the recipe does; by default the model keeps its own.
         seed: of `timedrun.methods.stack`.
         rank: of `timedrun.methods.stack`.
-        places: calls that the loop makes; RandAugment, in the recipe hot, needs "augment" as well.
+        places: calls that the loop makes, by default PLAIN_LOOP or, of a language model, LANGUAGE_LOOP; RandAugment, in
+            the recipe hot, needs "augment" as well.
 
-    Raises ValueError, before the model is changed, for a budget out of range, for methods that need a call which the
-    loop does not make, and for methods that do not fit the model: each is named with the reason.
+    Raises ValueError, before the model is changed, for a budget out of range, for another kind of model, for methods
+    that need a call which the loop does not make, and for methods that do not fit the model: each is named with the
+    reason.
 
     Examples:
         >>> net = nn.Sequential(nn.Conv2d(3, 16, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
@@ -79,38 +89,80 @@ def recipe(
         >>> training.optimizer.param_groups[0]["lr"]
         0.256
     """
+    if name in LANGUAGE_RECIPES:
+        if epochs or initialize or not steps:
+            raise ValueError(
+                f"recipe {name} takes steps=..., neither epochs nor initialize: its model keeps its weights"
+            )
+        language = LANGUAGE_RECIPES[name]
+        chosen = language.methods(_language_model(language, model).config, steps)
+        methods = _fitting(name, chosen, model, without, places or LANGUAGE_LOOP, seed, rank)
+        rate = language.optimizer.peak_lr * math.sqrt(batch / language.global_batch if batch else 1.0)
+        own = optimizer or replace(language.optimizer, peak_lr=rate)
+        curve = language.schedule.stretched(steps / language.schedule.steps)
+        model = methods.model(model)
+        return Training(model, build_optimizer(own, model, fused="adamw" in own.kind), curve, methods, _own_loss)
     if name not in RECIPES:
-        raise ValueError(f"there is no recipe {name!r}.{nearest(name, RECIPES)} Recipes: {', '.join(RECIPES)}")
+        every = [*RECIPES, *LANGUAGE_RECIPES]
+        raise ValueError(f"there is no recipe {name!r}.{nearest(name, every)} Recipes: {', '.join(every)}")
+    if steps or not epochs:
+        raise ValueError(f"recipe {name} takes epochs=..., not steps")
     if problem := budget_problem(name, epochs):
         raise ValueError(problem)
-    chosen = RECIPES[name]
-    if unknown := set(without).difference(method.name for method in chosen.methods):
-        has = ", ".join(method.name for method in chosen.methods)
+    recipe = RECIPES[name]
+    scale = batch / recipe.global_batch if batch else 1.0
+    methods = _fitting(name, recipe.methods, model, without, places or PLAIN_LOOP, seed, rank)
+    if initialize:
+        initialisation.initialize(model, recipe.initialisation)
+    model = methods.model(model)
+    own = recipe.optimizer
+    decay = own.weight_decay * (scale if own.kind.startswith("decoupled") else 1)  # else the rate scales it
+    scaled = replace(own, peak_lr=own.peak_lr * scale, weight_decay=decay)
+    warmup = recipe.schedule.warmup_epochs * (epochs / recipe.schedule.epochs if recipe.schedule.scale_warmup else 1)
+    schedule = replace(recipe.schedule, epochs=epochs, scale=1.0, warmup_epochs=warmup, scale_warmup=False)
+    return Training(model, build_optimizer(optimizer or scaled, model), schedule, methods, LOSSES[recipe.loss])
+
+
+def _own_loss(output: Any) -> Tensor:
+    """Return the loss that a model of transformers computed from the labels of its batch."""
+    loss: Tensor = output.loss
+    return loss
+
+
+def _language_model(chosen: LanguageRecipe, model: nn.Module) -> Any:
+    """Return the part of `model` for which the recipe is meant. Raises ValueError if there is none."""
+    for part in model.modules():
+        if type(part).__name__ in chosen.models:
+            return part
+    raise ValueError(
+        f"recipe {chosen.name} is meant for transformers' {', '.join(chosen.models)}, not for {type(model).__name__},"
+        " which was not changed"
+    )
+
+
+def _fitting(
+    name: str,
+    given: Collection[Method],
+    model: nn.Module,
+    without: Collection[str],
+    places: Collection[str],
+    seed: int,
+    rank: int,
+) -> Stack:
+    """Stack the methods of the recipe `name` but for those `without`. Raises ValueError with every method that cannot
+    change `model`, by trying them on a copy."""
+    if unknown := set(without).difference(method.name for method in given):
+        has = ", ".join(method.name for method in given)
         raise ValueError(f"recipe {name} has no {', '.join(sorted(unknown))} to leave out; it has {has}")
-    scale = batch / chosen.global_batch if batch else 1.0
-    used = [method for method in chosen.methods if method.name not in without]
+    used = [method for method in given if method.name not in without]
     try:
         methods = stack(*used, seed=seed, rank=rank, places=places)
     except ValueError as error:
         raise ValueError(
             f"recipe {name}: {error} (without=...), or add the call to the loop and to places={tuple(places)}"
         ) from None
-    _require_fit(chosen, used, model)
-    if initialize:
-        initialisation.initialize(model, chosen.initialisation)
-    model = methods.model(model)
-    own = chosen.optimizer
-    decay = own.weight_decay * (scale if own.kind.startswith("decoupled") else 1)  # else the rate scales it
-    scaled = replace(own, peak_lr=own.peak_lr * scale, weight_decay=decay)
-    warmup = chosen.schedule.warmup_epochs * (epochs / chosen.schedule.epochs if chosen.schedule.scale_warmup else 1)
-    schedule = replace(chosen.schedule, epochs=epochs, scale=1.0, warmup_epochs=warmup, scale_warmup=False)
-    return Training(model, build_optimizer(optimizer or scaled, model), schedule, methods, LOSSES[chosen.loss])
-
-
-def _require_fit(chosen: Recipe, methods: Collection[Method], model: nn.Module) -> None:
-    """Raise ValueError with every method that cannot change `model`, by trying them on a copy."""
     tried, failed = copy.deepcopy(model), {}
-    for method in methods:
+    for method in used:
         try:
             tried = stack(method).model(tried)
         except (NoEffect, ValueError) as error:
@@ -118,6 +170,7 @@ def _require_fit(chosen: Recipe, methods: Collection[Method], model: nn.Module) 
     if failed:
         reasons = "\n".join(failed.values())
         raise ValueError(
-            f"recipe {chosen.name} does not fit this {type(model).__name__}, which was not changed:\n{reasons}\n"
+            f"recipe {name} does not fit this {type(model).__name__}, which was not changed:\n{reasons}\n"
             f"To train with the rest of it, pass without={tuple(failed)}."
         )
+    return methods

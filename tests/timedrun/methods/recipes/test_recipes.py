@@ -1,16 +1,18 @@
-"""The published recipes, number for number, and recipes on models of torchvision and timm."""
+"""The published recipes, number for number, and recipes on models of torchvision, timm and transformers."""
 
 import copy
 import re
 from dataclasses import fields
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from timedrun.methods.recipes import PLAIN_LOOP, RECIPES, Training, budget_problem, recipe
+from timedrun.methods import ALiBi, SequenceLengthWarmup
+from timedrun.methods.recipes import LANGUAGE_RECIPES, PLAIN_LOOP, RECIPES, Training, budget_problem, recipe
 from timedrun.runner.config import OptimizerConfig
 
 COMMON = {
@@ -161,3 +163,60 @@ def test_only_rate_and_decay_follow_the_batch(torchvision, batch, rate, decay):
 def test_what_cannot_be_done_is_refused(name, given, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         recipe(name, nn.Linear(1, 1), **{"epochs": 30, **given})
+
+
+def gpt(**settings: Any) -> Any:
+    transformers = pytest.importorskip("transformers")
+    shape = {"n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": None, "eos_token_id": None}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=60, **shape | settings))
+
+
+def test_settings_of_language_models_are_the_published_ones_and_adams_rate_follows_the_root_of_the_batch():
+    bert, gpt_recipe = LANGUAGE_RECIPES["bert"].optimizer, LANGUAGE_RECIPES["gpt"].optimizer
+    assert (bert.kind, bert.peak_lr, bert.momentum, bert.beta2) == ("decoupled_adamw", 1e-4, 0.9, 0.98)
+    assert (bert.epsilon, bert.weight_decay, LANGUAGE_RECIPES["bert"].global_batch) == (1e-6, 1e-5, 448)
+    assert (gpt_recipe.kind, gpt_recipe.peak_lr, LANGUAGE_RECIPES["gpt"].global_batch) == ("adamw", 6e-4, 512)
+    for batch, rate in ((0, 6e-4), (128, 3e-4)):
+        parts = recipe("gpt", gpt(), steps=1400, batch=batch)
+        assert parts.optimizer.param_groups[0]["lr"] == pytest.approx(rate)
+    assert (parts.schedule.factor(14), parts.schedule.factor(1400)) == (1.0, 0.0)
+    assert parts.methods.methods == (ALiBi(), SequenceLengthWarmup(steps=1400, max_length=64, pacing="composer_2022"))
+
+
+def test_the_recipe_gpt_trains_a_gpt2_on_shorter_sequences():
+    torch.manual_seed(0)
+    steps, adam = 24, OptimizerConfig(kind="adamw", peak_lr=1e-2)
+    model, optimizer, schedule, speed, loss_of = recipe("gpt", gpt(), steps=steps, optimizer=adam)
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule.factor)
+    tokens, losses = torch.randint(60, (2, 64)), []
+    for step in range(steps):
+        speed.before_step(model, step, step / steps)
+        losses.append(loss_of(model(**speed.batch_dict({"input_ids": tokens, "labels": tokens}))))
+        losses[-1].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        speed.after_step(model)
+        rate.step()
+    speed.verify()
+    assert [line.partition(": ")[0] for line in speed.report] == ["alibi", "sequence_length_warmup"]
+    assert "24 batches cut to 0.25" in speed.report[0] and "cut to 8..8 tokens" in speed.report[1]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("gtp", {"steps": 99}, "no recipe 'gtp'. Did you mean gpt? Recipes: mild, medium, hot, resnet101_2021, "),
+        ("gpt", {"epochs": 9}, "recipe gpt takes steps=..., neither epochs nor initialize"),
+        ("mild", {"steps": 99}, "recipe mild takes epochs=..., not steps"),
+        ("bert", {"steps": 99}, "recipe bert is meant for transformers' BertForMaskedLM, RobertaForMaskedLM, Distil"),
+        ("gpt", {"steps": 9}, "too few for an increment"),
+        ("gpt", {"steps": 99, "without": ("ema",)}, "recipe gpt has no ema to leave out; it has alibi, sequence_"),
+        ("gpt", {"steps": 99, "places": ("before_step",)}, "add the call to the loop"),
+    ],
+)
+def test_a_language_recipe_refuses_what_it_cannot_do(name, given, words):
+    model = gpt()
+    with pytest.raises(ValueError, match=re.escape(words)):
+        recipe(name, model, **given)
+    assert model.transformer.wpe.weight.any()

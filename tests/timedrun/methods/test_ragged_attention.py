@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from judging.ground.errors import UsageError
-from language_model.attention import AUTO, BACKENDS, boundaries, choose
 from language_model.collator import MaskedBatch, collate
 from language_model.text.store import MaskedSequences
+from timedrun.methods.ragged_attention import AUTO, BACKENDS, boundaries, choose
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ON_CPU = ("eager", "sdpa_padded", "sdpa_grouped", "sdpa_loop")
@@ -92,10 +92,10 @@ def test_auto_selects_an_available_backend_on_gpus_varlen_but_not_with_dropout(m
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     with pytest.raises(UsageError, match="does not support dropout; the model has 0.1"):
         choose("varlen", CUDA, torch.bfloat16, 0.1)
-    monkeypatch.setattr("language_model.attention.importable", lambda module: False)
+    monkeypatch.setattr("timedrun.methods.ragged_attention.importable", lambda module: False)
     assert choose(AUTO, CUDA, torch.bfloat16) == "varlen"
     assert choose(AUTO, CUDA, torch.bfloat16, 0.1) == "sdpa_padded"
-    monkeypatch.setattr("language_model.attention.importable", lambda module: True)
+    monkeypatch.setattr("timedrun.methods.ragged_attention.importable", lambda module: True)
     assert choose(AUTO, CUDA, torch.float16, 0.1) == "flash_attn"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
     assert choose(AUTO, CUDA, torch.float16) == "sdpa_padded"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from language_model.encoder import layer_norm
-from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu
+from timedrun.methods.fused_layers import dense_gelu_dense, dropout_add_layer_norm, gelu
 
 
 def drawn(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:

@@ -3,7 +3,8 @@
 import importlib
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -12,8 +13,7 @@ from torch.nn import functional
 from torch.nn.attention.varlen import varlen_attn
 
 from judging.ground.errors import UsageError
-from language_model.collator import MaskedBatch
-from language_model.dependencies import importable
+from timedrun.methods.integrations import importable
 
 Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 """Queries, keys, values (T, heads, head width) and a dropout probability -> (T, heads, head width).
@@ -25,10 +25,42 @@ AUTO = "auto"
 HALF = (torch.bfloat16, torch.float16)
 
 
-def boundaries(batch: MaskedBatch) -> Tensor:
+@dataclass(frozen=True, kw_only=True)
+class RaggedRows:
+    """B sequences in T rows. Unpadded, the rows are the tokens; padded, every sequence has `longest` rows.
+
+    Examples:
+        >>> RaggedRows.unpadded(torch.tensor([7, 8, 9]), lengths=torch.tensor([2, 1]), longest=4).offsets
+        tensor([0, 2, 3], dtype=torch.int32)
+    """
+
+    tokens: Tensor
+    """(T,) int64: vocabulary ids."""
+    offsets: Tensor
+    """(B + 1,) int32: rows offsets[i] to offsets[i + 1] belong to sequence i."""
+    lengths: Tensor
+    """(B,) int32: true lengths; the rest of a sequence's rows is padding."""
+    longest: int
+    """Maximum sequence length."""
+    padded: bool = False
+    row_multiple: int = 1
+    """Upper bound, exclusive, of the rows of the sequence of padding that ends an unpadded batch."""
+
+    @classmethod
+    def unpadded(cls, tokens: Tensor, lengths: Tensor, longest: int) -> Self:
+        """Return rows of `tokens` (T,), the sequences of `lengths` (B,) end to end."""
+        offsets = functional.pad(lengths.cumsum(0), (1, 0)).int()
+        return cls(tokens=tokens, offsets=offsets, lengths=lengths.int(), longest=longest)
+
+
+def boundaries(batch: RaggedRows) -> Tensor:
     """Return the int32 boundaries that cut the rows into the pieces of a kernel: of an unpadded batch its sequences,
     (B + 1,); of a padded one true tokens and padding in turn, (2 B + 1,), so that padding attends to padding only.
     Needs no host synchronization.
+
+    Examples:
+        >>> boundaries(RaggedRows.unpadded(torch.zeros(3), torch.tensor([2, 1]), longest=4))
+        tensor([0, 2, 3], dtype=torch.int32)
     """
     if not batch.padded:
         return batch.offsets
@@ -36,7 +68,7 @@ def boundaries(batch: MaskedBatch) -> Tensor:
     return torch.cat((torch.stack((start, start + batch.lengths), 1).flatten(), batch.offsets[-1:])).int()
 
 
-def _padded(batch: MaskedBatch, core: Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]) -> Attend:
+def _padded(batch: RaggedRows, core: Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]) -> Attend:
     """Make a backend from `core`, which takes (B, heads, longest, width) and a key mask (B, 1, 1, longest). Needs no
     host synchronization."""
     device, count, longest = batch.offsets.device, batch.lengths.numel(), batch.longest
@@ -62,8 +94,14 @@ def _padded(batch: MaskedBatch, core: Callable[[Tensor, Tensor, Tensor, Tensor, 
     return attend
 
 
-def eager(batch: MaskedBatch) -> Attend:
-    """Separate padded operations for scores, softmax and weighted sum, as in transformers' eager attention."""
+def eager(batch: RaggedRows) -> Attend:
+    """Separate padded operations for scores, softmax and weighted sum, as in transformers' eager attention.
+
+    Examples:
+        >>> rows, x = RaggedRows.unpadded(torch.zeros(3), torch.tensor([2, 1]), longest=4), torch.randn(3, 2, 8)
+        >>> torch.allclose(eager(rows)(x, x, x, 0.0), sdpa_loop(rows)(x, x, x, 0.0), atol=1e-6)
+        True
+    """
 
     def core(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
         scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]))
@@ -75,8 +113,14 @@ def eager(batch: MaskedBatch) -> Attend:
     return _padded(batch, core)
 
 
-def sdpa_padded(batch: MaskedBatch) -> Attend:
-    """scaled_dot_product_attention over the padded batch with a key mask, on any device."""
+def sdpa_padded(batch: RaggedRows) -> Attend:
+    """scaled_dot_product_attention over the padded batch with a key mask, on any device.
+
+    Examples:
+        >>> rows, x = RaggedRows.unpadded(torch.zeros(3), torch.tensor([2, 1]), longest=4), torch.randn(3, 2, 8)
+        >>> torch.allclose(sdpa_padded(rows)(x, x, x, 0.0), sdpa_loop(rows)(x, x, x, 0.0), atol=1e-6)
+        True
+    """
 
     def core(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
         return functional.scaled_dot_product_attention(q, k, v, mask, dropout)
@@ -84,8 +128,14 @@ def sdpa_padded(batch: MaskedBatch) -> Attend:
     return _padded(batch, core)
 
 
-def sdpa_loop(batch: MaskedBatch) -> Attend:
-    """One scaled_dot_product_attention call per sequence, the reference for the others. Reads lengths on the host."""
+def sdpa_loop(batch: RaggedRows) -> Attend:
+    """One scaled_dot_product_attention call per sequence, the reference for the others. Reads lengths on the host.
+
+    Examples:
+        >>> rows, x = RaggedRows.unpadded(torch.zeros(3), torch.tensor([2, 1]), longest=4), torch.randn(3, 2, 8)
+        >>> torch.equal(sdpa_loop(rows)(x, x, x, 0.0)[2], x[2])  # a sequence of one token attends to itself
+        True
+    """
     pieces = boundaries(batch).diff().tolist()
 
     def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
@@ -108,6 +158,10 @@ def groups(lengths: list[int], call_cost: float) -> list[list[int]]:
     """Group sequences (indices) of similar length to minimize sum(size * longest^2 + call_cost).
 
     An optimal group is an interval of the sorted lengths, so dynamic programming over them is exact.
+
+    Examples:
+        >>> groups([100, 10, 99, 11], call_cost=1000.0)
+        [[1, 3], [2, 0]]
     """
     order = np.argsort(lengths, kind="stable")
     ordered = np.asarray(lengths, np.float64)[order]
@@ -128,7 +182,7 @@ def groups(lengths: list[int], call_cost: float) -> list[list[int]]:
 class _Groups:
     """Row indices of each group's sequences, for attention of `width` = heads * head width."""
 
-    def __init__(self, batch: MaskedBatch, width: int) -> None:
+    def __init__(self, batch: RaggedRows, width: int) -> None:
         pieces, starts = batch.lengths.tolist(), batch.offsets[:-1].numpy()
         whole = [index for index, length in enumerate(pieces) if length]
         chosen = groups([pieces[index] for index in whole], CALL_COST / width)
@@ -167,8 +221,14 @@ class _Groups:
         return out if self.in_place else out.index_select(0, self.back)
 
 
-def sdpa_grouped(batch: MaskedBatch) -> Attend:
-    """Few groups of sequences, each padded to its longest; for CPUs, where reading lengths needs no synchronization."""
+def sdpa_grouped(batch: RaggedRows) -> Attend:
+    """Few groups of sequences, each padded to its longest; for CPUs, where reading lengths needs no synchronization.
+
+    Examples:
+        >>> rows, x = RaggedRows.unpadded(torch.zeros(3), torch.tensor([2, 1]), longest=4), torch.randn(3, 2, 8)
+        >>> torch.allclose(sdpa_grouped(rows)(x, x, x, 0.0), sdpa_loop(rows)(x, x, x, 0.0), atol=1e-6)
+        True
+    """
     plan: list[_Groups] = []  # made once the width is known, then shared by all layers
 
     def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
@@ -179,7 +239,7 @@ def sdpa_grouped(batch: MaskedBatch) -> Attend:
     return attend
 
 
-def _packed(batch: MaskedBatch, kernel: Callable[..., Tensor]) -> Attend:
+def _packed(batch: RaggedRows, kernel: Callable[..., Tensor]) -> Attend:
     """Make a backend from a 16-bit `kernel` for rows cut by `boundaries`; other dtypes are cast to bf16."""
     cuts, longest = boundaries(batch), max(batch.longest, batch.row_multiple)
 
@@ -191,8 +251,13 @@ def _packed(batch: MaskedBatch, kernel: Callable[..., Tensor]) -> Attend:
     return attend
 
 
-def varlen(batch: MaskedBatch) -> Attend:
-    """torch.nn.attention.varlen (FlashAttention-2): CUDA, 16-bit, no dropout."""
+def varlen(batch: RaggedRows) -> Attend:
+    """torch.nn.attention.varlen (FlashAttention-2): CUDA, 16-bit, no dropout.
+
+    Examples:
+        >>> obstacle("varlen", torch.device("cpu"), torch.bfloat16, dropout=0.0)
+        'it needs a CUDA device; the model is on cpu'
+    """
 
     def kernel(*inputs: Any) -> Tensor:
         out = varlen_attn(*inputs[:-1])
@@ -202,19 +267,29 @@ def varlen(batch: MaskedBatch) -> Attend:
     return _packed(batch, kernel)
 
 
-def flash_attn(batch: MaskedBatch) -> Attend:
-    """Variable-length kernel of flash-attn: CUDA, 16-bit, with dropout."""
+def flash_attn(batch: RaggedRows) -> Attend:
+    """Variable-length kernel of flash-attn: CUDA, 16-bit, with dropout.
+
+    Examples:
+        >>> obstacle("flash_attn", torch.device("cpu"), torch.bfloat16, dropout=0.1)
+        'it needs a CUDA device; the model is on cpu'
+    """
     return _packed(batch, importlib.import_module("flash_attn").flash_attn_varlen_func)
 
 
-BACKENDS: dict[str, Callable[[MaskedBatch], Attend]] = {
+BACKENDS: dict[str, Callable[[RaggedRows], Attend]] = {
     backend.__name__: backend
     for backend in (eager, sdpa_padded, sdpa_grouped, sdpa_loop, varlen, flash_attn)  # called once per batch
 }
 
 
 def obstacle(name: str, device: torch.device, dtype: torch.dtype, dropout: float) -> str | None:
-    """Return the reason why a backend is unavailable, or None. Raises UsageError for an unknown name."""
+    """Return the reason why a backend is unavailable, or None. Raises UsageError for an unknown name.
+
+    Examples:
+        >>> obstacle("sdpa_padded", torch.device("cpu"), torch.float32, dropout=0.0) is None
+        True
+    """
     if name not in BACKENDS:
         raise UsageError(f"unknown attention '{name}'; choose from {', '.join([AUTO, *BACKENDS])}.")
     if name == "sdpa_grouped" and device.type != "cpu":
@@ -238,6 +313,10 @@ def choose(name: str, device: torch.device, dtype: torch.dtype, dropout: float =
 
     `dtype` is that of matrix products: under autocast, autocast's. Raises UsageError, with the reason and an
     alternative, if the named backend is unknown or unavailable.
+
+    Examples:
+        >>> choose("auto", torch.device("cpu"), torch.float32)
+        'sdpa_grouped'
     """
     order = ("varlen", "flash_attn", "sdpa_grouped", "sdpa_padded")
     best = next(candidate for candidate in order if obstacle(candidate, device, dtype, dropout) is None)
