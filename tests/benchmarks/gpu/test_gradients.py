@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from benchmarks.gpu.gradients import compared, main, reference
-from language_model.attention import BACKENDS, Attend
 from language_model.collator import MaskedBatch
 from language_model.gpt.attention_mask import attention_mask
 from timedrun.methods.blurpool import blur, blur_by_slices
+from timedrun.methods.ragged_attention import BACKENDS, Attend
 from timedrun.runner.benchmark import find
 from timedrun.runner.config_choice import config_of
 
