@@ -115,7 +115,6 @@ ELAPSED_MS: Final = "elapsed_ms"  # metadata of run_stop: monotonic milliseconds
 RESUMED: Final = "resumed"
 PAGE_CACHE_RESIDENT: Final = "page_cache_resident"  # of older logs: share, 0..1, of the data in the page cache
 COLD_START: Final = "cold_start"  # excess time of the first epoch or block over the median later one
-SLOW_RANK: Final = "slow_rank"  # straggler; metadata: seconds per step of this rank and of the median rank
 # torch.compile compiled on the clock, for a shape that the warm-up had not covered; value: how often, over all ranks;
 # metadata: seconds on the slowest rank, and the first reason.
 RECOMPILED: Final = "recompiled"
@@ -124,7 +123,6 @@ CHECKPOINT: Final = "checkpoint"
 # The wall clock was stepped during the run, or during an interruption before `resumed`; value: by how many seconds.
 # Repeated after `resumed` if its first line was rolled back.
 CLOCK_SET: Final = "clock_set"
-COLLECTIVE_TEST: Final = "collective_test"  # of all ranks, before init_stop; value: the measurements
 # Counters of the load beside the run, of one block; of several nodes, of the one loaded most; metadata `unknown`: what
 # could not be read, with the reason.
 MACHINE_LOAD: Final = "machine_load"

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from judging.ground.errors import UsageError
-from timedrun.methods.method import DDPInner
 from timedrun.runner.distributed.rendezvous import init_process_group
 from timedrun.runner.process.launch_env import LaunchEnv
 
@@ -88,7 +87,7 @@ class ProcessGroup:
         ids = [self.device.index] if self.device.type == "cuda" else None
         # Gradients that are views of the buckets need no copies (5.4 GB a step for BERT-Large).
         return DistributedDataParallel(
-            DDPInner(model),
+            model,
             device_ids=ids,
             find_unused_parameters=find_unused_parameters,
             gradient_as_bucket_view=True,

@@ -214,6 +214,19 @@ def test_a_run_stops_as_by_sigterm_when_the_race_that_started_it_is_killed(libra
     assert until(lambda: stopped.exists() and stopped.read_text()) == "not inherited"
 
 
+def test_no_rank_outlives_a_killed_torchrun(tmp_path):
+    environment = os.environ | {"TORCHELASTIC_RUN_ID": "a"}
+    script = PARENT.replace(", env=parent_death_signal.environment()", "")
+    parent = psutil.Popen([sys.executable, "-c", script, CHILD], cwd=tmp_path, env=environment)
+    try:
+        until((tmp_path / "runs").exists)
+        (rank,) = parent.children()
+    finally:
+        parent.kill()
+        parent.wait()
+    assert until(lambda: not alive(rank)) and not (tmp_path / "stopped").exists()
+
+
 def test_a_process_whose_parent_has_already_ended_ends_at_once():
     end_with = "import os; from timedrun.runner.process.parent_death_signal import end_with; end_with(os.getppid() + 1)"
     done = subprocess.run([sys.executable, "-c", f"{end_with}; print('went on')"], capture_output=True, text=True)
