@@ -89,10 +89,6 @@ class CommandRun:
         self._reported: float | None = None
         self._started: float | None = None
         """When the line came that starts the clock, or may start it."""
-        self._late: list[float | None] = []
-        """How late the lines were read that start and stop the clock, in seconds; None: not known."""
-        self._lateness: dict[float, float | None] = {}
-        """That of the last lines, by the time of their arrival."""
         self._reader = OutputReader(side)
         self._lines = 0
         self._last: deque[str] = deque(maxlen=MOST_SHOWN)
@@ -287,7 +283,6 @@ class CommandRun:
         rests, closed, exited = {False: (b"", self._began), True: (b"", self._began)}, math.inf, math.inf
 
         def lines(chunk: Chunk) -> Iterator[tuple[str, float]]:
-            self._lateness = dict([*self._lateness.items(), (chunk.at, chunk.late)][-2:])
             output.write(chunk.data)
             *whole, rest = re.split(rb"[\r\n]+", rests[chunk.followed][0] + chunk.data)
             if len(rest) > LONGEST_LINE:
@@ -365,7 +360,7 @@ class CommandRun:
         elif reading.kind in ("start", "start held") and not log.started:
             if reading.at != self._started:
                 self._load.begin()
-                self._started, self._late = reading.at, [self._lateness.get(reading.at)]
+                self._started = reading.at
             if reading.kind == "start":
                 self._start_clock(log)
         elif reading.kind == "quality" and log.started:
@@ -414,9 +409,6 @@ class CommandRun:
         """Log the end of the run, and before it the time that the command reported last."""
         if self._reported is not None:
             log.event(keys.REPORTED_SECONDS, self._reported)
-        late = [*self._late, self._lateness.get(self._now, 0.0)]
-        known = [seconds for seconds in late if seconds is not None]
-        log.event(keys.READ_LATE, round(max(known), 6) if len(known) == len(late) else None)
         assert self._started is not None
         at_target = self._quality is not None and self.side.reached(self._quality)
         if at_target and self._now - self._started < SHORTEST:

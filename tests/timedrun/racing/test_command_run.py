@@ -17,7 +17,6 @@ from mlevents import keys
 from mlevents.checks.log_check import check
 from mlevents.record import read
 from mlevents.runlog import RunLog
-from mlevents.summary import summarize
 from timedrun.racing import command_run, received_output
 from timedrun.racing.command_run import CommandRun
 from timedrun.racing.command_side import CommandSide
@@ -217,14 +216,6 @@ def test_one_warning_comes_while_a_run_prints_no_evaluation(tmp_path, monkeypatc
     run(tmp_path / "set", "for i in 1 2 3 4 5 6 7; do echo val $i; done; echo loss:0.5")
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "so far" in line]
     assert "has a quality as --quality 'loss:([0-9.]+)' reads it so far, in 3 lines" in warning
-
-
-def test_how_late_the_lines_of_the_clock_were_read_is_logged(tmp_path, monkeypatch):
-    delays = iter([0.25, 0.05, None])
-    monkeypatch.setattr(received_output.SchedulerDelays, "since_last", lambda delays_of: next(delays))
-    run(tmp_path / "set", "sleep 0.1; echo go; sleep 0.2; echo loss:0.5", start="go")
-    late = summarize(read(tmp_path / "set" / "result_0.txt")).disturbances
-    assert "the clock's start or stop was read 250 ms late" in late
 
 
 def test_a_directory_that_is_missing_is_named(tmp_path):

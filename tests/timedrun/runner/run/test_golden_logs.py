@@ -32,7 +32,7 @@ from timedrun.racing.command_side import CommandSide
 from timedrun.runner.config import EvaluationConfig, SubmissionConfig
 from timedrun.runner.process.blocks import Outcome
 
-MEASURED = {keys.MACHINE_LOAD, keys.READ_LATE, keys.LEDGER_ENTRY, keys.SUBMISSION_PLATFORM, keys.CONFIG_DIGEST}
+MEASURED = {keys.MACHINE_LOAD, keys.LEDGER_ENTRY, keys.SUBMISSION_PLATFORM, keys.CONFIG_DIGEST}
 LEFT_OUT = {"file", "lineno", "gap_seconds", "clock_compared", "unknown"}
 """Metadata that are measured or name a line of the source."""
 STEPS = 3
