@@ -1,11 +1,10 @@
 """Sides of a race that are commits: a working tree of git for each, removed afterwards."""
 
-import json
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,8 +69,7 @@ def checked_out(
     Args:
         repository: its top or a folder below it, which makes no difference.
         build: command line that is run in each folder first.
-        shared: untracked files and folders of the repository, such as data, that are linked into each; of a folder of
-            which the commit has a part, what is untracked in it.
+        shared: untracked files and folders of the repository, such as data, that are linked into each.
 
     Raises PreflightError if a folder cannot be made, or a build fails.
     """
@@ -110,50 +108,14 @@ def _add(repository: Path, side: Revision, place: Path, shared: Sequence[str]) -
             raise PreflightError([f"share {name}: it is outside of {repository}; a command can name it where it is"])
         if not source.exists():
             raise PreflightError([f"share {name}: {source} does not exist"])
-        pairs = [(source, link)]
-        if link.exists():
-            pairs = [(repository / path, place / path) for path in _untracked(repository, inside)]
-        if not sum(_link(*pair) for pair in pairs):
-            raise PreflightError([f"share {name}: {side.name} has it in the commit; leave it out"])
+        if os.path.lexists(link):
+            raise PreflightError([f"share {name}: {side.name} has it in the commit; name what is untracked in it"])
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(source)
 
 
 def _top(repository: Path) -> Path:
     return Path((git(repository, "rev-parse", "--show-toplevel") or str(repository)).rstrip("\n"))
-
-
-def _untracked(repository: Path, path: Path) -> list[Path]:
-    """Return the files that are untracked in `path`, and folders in place of theirs if all of it is."""
-    listed = git(repository, "--literal-pathspecs", "ls-files", "--others", "--directory", "-z", "--", str(path)) or ""
-    return [Path(name) for name in listed.split("\0") if name]
-
-
-def _link(source: Path, link: Path) -> bool:
-    """Link `link` to `source`, or, in a folder that is there, what it lacks; return True if there is a new link."""
-    if source.is_dir() and link.is_dir() and not link.is_symlink():
-        return sum(_link(path, link / path.name) for path in source.iterdir()) > 0
-    if linked := not os.path.lexists(link):
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(source)
-    return linked
-
-
-def hint(repository: Path, place: Path, lines: Iterable[str]) -> str:
-    """Return the option that gives a commit's folder `place` a file that the last `lines` of a run name and that is
-    missing there: in a submodule, or untracked in `repository`; "" if there is none."""
-    repository, modules = _top(repository), git(place, "config", "-f", ".gitmodules", "--get-regexp", r"\.path$") or ""
-    empty = [name for line in modules.splitlines() if not any((place / (name := line.split(" ", 1)[1])).glob("*"))]
-    for word in re.findall(r"'[^'\n]+'|[\w./+@-]+", "\n".join(lines)):
-        for name in (word.strip("'").rstrip("."), word.strip("'").replace(".", "/")):  # a file, a module of Python
-            path = Path(os.path.relpath(place / name, place))
-            if ".." in path.parts or os.path.exists(place / path):
-                continue
-            if any(path.is_relative_to(module) for module in empty):
-                return f"{path} is in a submodule, which is empty here: add --build 'git submodule update --init'"
-            missing = next(part for part in (*reversed(path.parents), path) if not os.path.exists(place / part))
-            if os.path.exists(repository / path) and _untracked(repository, missing):
-                several = missing.parent if (repository / missing).is_file() and missing.parent.name else missing
-                return f"{path} is in no commit: add share = [{json.dumps(str(several))}] to the race's file of TOML"
-    return ""
 
 
 def differences(repository: Path, first: Revision, second: Revision) -> list[str]:

@@ -14,8 +14,8 @@ from judging.ground.errors import ExitCode, PreflightError, UsageError
 from judging.ground.race_labels import letters
 from mlevents import keys, record
 from mlevents.terminal_escape import printable, shortened
-from timedrun.racing.checkouts import Revision, checked_out, differences, hint, revisions
-from timedrun.racing.command_run import OUTPUT, CommandRun
+from timedrun.racing.checkouts import Revision, checked_out, differences, revisions
+from timedrun.racing.command_run import CommandRun
 from timedrun.racing.command_side import CommandSide, side_in
 from timedrun.racing.command_source import source_of
 from timedrun.racing.command_tuning import first_trials
@@ -35,7 +35,6 @@ from timedrun.racing.race_file import (
 from timedrun.runner.process.verdict import FINE, verdict_of
 from timedrun.runner.storage.source_copies import digest
 
-LAST_BYTES: Final = 4096  # of the output of a failed run, in which a missing file is named
 LONGEST_LABEL: Final = 40
 """Characters of a command that is its own label; a longer one is labelled by its letter and the words of its own."""
 
@@ -189,10 +188,6 @@ def command_runs(folder: Path, race: Race, *, new: bool = False) -> Iterator[Sta
             code, interrupted = CommandRun(side, paths, runs=race.runs, label=label, directory=place).run()
             verdict = verdict_of(paths)
             stdio.message(printable(f"{label}: {verdict.words}"))
-            if commits and verdict.code not in FINE:
-                last = (paths.side / OUTPUT).read_bytes()[-LAST_BYTES:].decode(errors="replace")
-                if missing := hint(repository, place, last.splitlines()):
-                    stdio.message(printable(f"{label}: {missing}"))
             return (verdict.code if code in FINE else code), interrupted
 
         yield start

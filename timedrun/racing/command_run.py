@@ -198,11 +198,10 @@ class CommandRun:
             self._load.begin()
             self._started = self._began
             self._start_clock(log)
-        given = (text.split("=", 1) for text in self.side.environment)
         return subprocess.Popen(
             ["/bin/sh", "-c", command],
             cwd=self.directory,
-            env={**os.environ, **dict(given), self.side.seed_variable: seed, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, self.side.seed_variable: seed, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

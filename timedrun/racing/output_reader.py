@@ -10,10 +10,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from judging.ground.errors import UsageError
 from mlevents import keys
-from mlevents.event import MARK
+from mlevents.event import MARK, is_number
 
 MLLOG: Final = "mllog"
-JSON: Final = "json:"
 MOST_COLUMNS: Final = 16  # of a line, that are not finite
 MOST_DIGITS: Final = 18  # of a step: a log has numbers of 64 bits
 UNITS: Final = {"seconds": 1.0, "ms": 1e-3, "minutes": 60.0}
@@ -23,7 +22,7 @@ ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\
 FINITE: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 NOT_FINITE: Final = r"(?<![A-Za-z])[-+]?(?i:nan|inf(?:inity)?)(?![A-Za-z])"
 NUMBER: Final = re.compile(f"{FINITE}|{NOT_FINITE}")
-PLACE: Final = re.compile(r"(?<!\\)\{(|quality|of|step|seconds|ms|minutes)\}")  # stands for a number in a pattern
+PLACE: Final = re.compile(r"(?<!\\)\{(|quality|step|seconds|ms|minutes)\}")  # stands for a number in a pattern
 BEGINS: Final = re.compile(r"[^\w]*\.?\d")  # of a text that is meant as a number
 BEFORE: Final = re.compile(r"\d(?:[._'’\u00a0\u2009\u202f]|[eE][-+]?)?$")
 """Ends the text before a match that is the end of a number."""
@@ -53,7 +52,7 @@ class OutputSettings:
 
     quality: str
     """Evaluations: a regular expression with `{}` for the value and maybe `{step}`, or with groups `quality` and
-    `step`, or one group; `json:KEY` for lines of JSON; `mllog` for MLPerf's events."""
+    `step`, or one group; `mllog` for MLPerf's events."""
     target: float
     lower: bool = False  # lower quality is better
     metric: str = "quality"
@@ -66,7 +65,6 @@ class OutputSettings:
     before: str = ""
     """Pattern of a line after that of `start` that shows it to be of before the training, unless a group `inside` of it
     shows the contrary, or an evaluation has counted: the next such line starts the clock."""
-    unreadable: str = ""  # pattern of lines of output from which no evaluation can be read
     hint: str = ""  # what to do where an evaluation, or the start, cannot be read
 
     def reached(self, quality: float) -> bool:
@@ -101,14 +99,17 @@ class OutputReader:
         self.side = side
         self._start, self._stop = compiled("--start", side.start), compiled("--stop", side.stop)
         self._before_start = compiled("before", side.before)
-        self._armed_by, self._unreadable = compiled("after", side.after), compiled("unreadable", side.unreadable)
+        self._armed_by = compiled("after", side.after)
         self._reported = compiled("--reported", side.reported, "seconds")
         if self._reported and not UNITS.keys() & self._reported.groupindex.keys():
             raise UsageError(
                 f"--reported {side.reported!r} names no unit; write {{seconds}}, {{ms}} or {{minutes}} for the number"
             )
         self._quality = self._diverging = None
-        if side.quality != MLLOG and not side.quality.startswith(JSON):
+        if side.quality.startswith("json:"):
+            key = side.quality.removeprefix("json:")
+            raise UsageError(f"--quality {side.quality!r} is no form any more; write the pattern '\"{key}\": {{}}'")
+        if side.quality != MLLOG:
             pattern = self._quality = compiled("--quality", side.quality)
             if pattern is None or (pattern.groups != 1 and "quality" not in pattern.groupindex):
                 raise UsageError(f"--quality {side.quality!r} has no place for the value; write 'val_loss:{{}}'")
@@ -137,8 +138,6 @@ class OutputReader:
         self._in_traceback = bool(TRACEBACK.search(line)) or (self._in_traceback and bool(INDENTED.match(line)))
         if self._in_traceback:  # it shows lines of the source
             return
-        if self._unreadable and self._unreadable.search(line):
-            yield Reading("refused", text=self.side.hint, at=at)
         if self._before_start and (match := self._before_start.search(raw)):
             self._is_before = not match.groupdict().get("inside")
             if not self._is_before:
@@ -196,16 +195,14 @@ class OutputReader:
             key = values.get("key")
             if key in (keys.RUN_START, keys.RUN_STOP):
                 return Reading("start" if key == keys.RUN_START else "stop", at=at)
-            return _json_number(values.get("value"), None, line, at) if key == keys.EVAL_ACCURACY else None
-        if side.quality.startswith(JSON):
-            values = _object(line)
-            return _json_number(values.get(side.quality.removeprefix(JSON)), values.get("step"), line, at)
+            value = values.get("value")
+            return Reading("quality", float(value), at=at) if key == keys.EVAL_ACCURACY and is_number(value) else None
         if not self._armed or (match := self._match(line)) is None:
             return None
         groups = match.groupdict()
         try:
             value = whole(match, "quality" if match.re is self._diverging else self._group)
-            step, of = (whole(match, name) if groups.get(name) else None for name in ("step", "of"))
+            step = whole(match, "step") if groups.get("step") else None
         except Part as part:
             words = f"--quality {part} in the line {_shown(line)}; {self._better(part)}"
             return Reading("refused", text=words, at=at)
@@ -213,8 +210,6 @@ class OutputReader:
             text = match[self._group]  # None in a line with the step alone
             return Reading("text", text=f"--quality reads {text!r}, which is no number", at=at) if text else None
         self._armed = not side.after
-        if of is not None:  # a count of so many is exact in both units
-            value = (1 if side.target <= 1 else 100) * value / of if of else math.nan
         return Reading("quality", value, _step(step), at=at)
 
     def _match(self, line: str) -> re.Match[str] | None:
@@ -232,7 +227,8 @@ class OutputReader:
     def _better(self, part: Part) -> str:
         """Return what to write in place of a pattern that reads a part of a number."""
         given = self.side.quality
-        pattern = given if PLACE.search(given) or not self._quality else _with_group(self._quality, self._group, "{}")
+        assert self._quality
+        pattern = given if PLACE.search(given) else _with_group(self._quality, self._group, "{}")
         if "%" in str(part):
             return f"write --quality {f'{pattern}%'!r}, and --target in percent"
         if "," in str(part) or pattern == given:
@@ -335,17 +331,6 @@ def _with_group(pattern: re.Pattern[str], group: str | int, new: str) -> str:
         elif token[0] == ")" and opened and opened.pop() == wanted:
             end = token.end()
     return text[:begin] + (new if PLACE.search(new) else f"(?P<quality>{new})") + text[end:]
-
-
-def _json_number(value: Any, step: Any, line: str, at: float) -> Reading | None:
-    """Return the evaluation that a value of JSON is, also a number in quotes."""
-    if isinstance(value, str) and not NUMBER.fullmatch(value):
-        kind: Literal["refused", "text"] = "refused" if BEGINS.match(value) else "text"
-        words = f"--quality reads {value!r}, which is no number of JSON, in the line {_shown(line)}; print one"
-        return Reading(kind, text=words, at=at)
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
-        return None
-    return Reading("quality", float(value), _step(step if type(step) is int else None), at=at)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 
 from judging.ground.errors import PreflightError, UsageError
 from tests.timedrun.conftest import git
-from timedrun.racing.checkouts import LOCKED, WORKTREE, checked_out, differences, hint, revisions
+from timedrun.racing.checkouts import LOCKED, WORKTREE, checked_out, differences, revisions
 
 
 @pytest.fixture
@@ -34,58 +34,13 @@ def test_each_side_has_its_commit_built_and_the_shared_data_and_no_folder_stays(
     assert len(git(repository, "worktree", "list").splitlines()) == 1 and not (repository / "built.py").exists()
 
 
-def test_of_a_folder_that_the_commit_has_in_part_what_is_untracked_is_shared(repository):
-    (repository / "data" / "prepare.py").touch()
-    git(repository, "add", "data/prepare.py"), git(repository, "commit", "--quiet", "-m", "Part")
-    (repository / "data" / "more").mkdir()
-    (repository / "data" / "more" / "a").write_text("1")
-    (repository / ".gitignore").write_text("tokens\n")
-    sides = dict(zip("ab", revisions(repository, ["HEAD", "main"]), strict=True))
-    with checked_out(repository, sides, shared=["data"]) as places:
-        assert (places["b"] / "data").is_symlink()
-        part = {path.name: path.is_symlink() for path in (places["a"] / "data").iterdir()}
-        assert part == {"prepare.py": False, "tokens": True, "more": True}
-    git(repository, "rm", "--quiet", "--cached", "data/prepare.py"), git(repository, "commit", "--quiet", "-m", "None")
-    with checked_out(repository, sides, shared=["data"]) as places:  # all of it is untracked now, not so in the commit
-        assert {path.name: path.is_symlink() for path in (places["a"] / "data").iterdir()} == part
-    with pytest.raises(PreflightError, match="leave it out"), checked_out(repository, sides, shared=["train.py"]):
-        pass
-
-
-SHARE, EMPTY = "is in no commit: add share =", "is in a submodule, which is empty here: add --build 'git"
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("FileNotFoundError: [Errno 2] No such file or directory: 'data/tokens'", f'data/tokens {SHARE} ["data"]'),
-        ("cat: {place}/data/tokens: No such file or directory", f'data/tokens {SHARE} ["data"]'),
-        ("no weights in part/model.bin.", f'part/model.bin {SHARE} ["part"]'),
-        ("cannot open 'a b.txt'", f'a b.txt {SHARE} ["a b.txt"]'),
-        ("ModuleNotFoundError: No module named 'lib.q'", f"lib/q {EMPTY}"),
-        ("can't open file '{place}/lib/q.py': [Errno 2]", f"lib/q.py {EMPTY}"),
-        ("FileNotFoundError: 'nowhere/tokens' ../repository/data/tokens train.py loss 0.5 in part/own.py", ""),
-    ],
-)
-def test_a_missing_file_is_traced_to_the_option_that_brings_it(repository, line, told):
-    (repository / "part").mkdir()
-    (repository / "part" / "own.py").touch()
-    git(repository, "clone", "--quiet", ".", "lib")
-    git(repository, "add", "part/own.py"), git(repository, "submodule", "--quiet", "add", "./lib", "lib")
-    git(repository, "commit", "--quiet", "-m", "Library")
-    (repository / "part" / "model.bin").touch()
-    (repository / "a b.txt").touch()
-    with checked_out(repository, dict(zip("a", revisions(repository, ["HEAD"]), strict=True))) as places:
-        found = hint(repository, places["a"], ["epoch 1", line.format(place=places["a"])])
-    assert found.startswith(told) and bool(found) == bool(told)
-
-
 def test_only_what_is_in_the_repository_is_shared(repository):
     sides = dict(zip("a", revisions(repository, ["main"]), strict=True))
     with checked_out(repository, sides, shared=[str(repository / "data")]) as places:
         assert (places["a"] / "data" / "tokens").read_text() == "0"
-    with pytest.raises(PreflightError, match="outside of"), checked_out(repository, sides, shared=["../other"]):
-        pass
+    for name, words in (("../other", "outside of"), ("train.py", "has it in the commit; name what is untracked")):
+        with pytest.raises(PreflightError, match=words), checked_out(repository, sides, shared=[name]):
+            pass
 
 
 def test_what_differs_is_told(repository):

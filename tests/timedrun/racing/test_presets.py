@@ -93,7 +93,6 @@ Epoch 0:  50%|#####     | 10/20 [00:00<00:00, 39.26it/s, val_loss=1.000]
 Validation: |          | 0/? [00:00<?, ?it/s]
 Epoch 0:  50%|#####     | 10/20 [00:00<00:00, 39.26it/s, val_loss=nan.0]
 """
-RICH = "\x1b[2KEpoch 0/3  \x1b[35m\u2501\u2501\x1b[90m\u257a\u2501\x1b[0m 10/20 0:00:00 45.8it/s val_loss: 1.000\n"
 NANOGPT = """\
 number of parameters: 10.65M
 step 0: train loss 10.9874, val loss 10.98
@@ -106,11 +105,6 @@ Train: 0 [   0/1251 (  0%)]  Loss: 6.94 (6.94)  Time: 1.5s, 170.2/s  LR: 1.0e-05
 Test: [   0/195]  Time: 1.201 (1.201)  Loss:  0.9312 (0.9312)  Acc@1: 80.4688 (80.4688)  Acc@5: 95.3125 (95.3125)
 Test: [ 195/195]  Time: 0.101 (0.201)  Loss:  1.3312 (1.2312)  Acc@1: 60.0000 (71.5000)  Acc@5: 85.3125 (90.3125)
 Test (EMA): [ 195/195]  Time: 0.1 (0.2)  Loss:  1.3 (1.2)  Acc@1: 62.0000 (72.5000)  Acc@5: 85.3125 (90.3125)
-"""
-MNIST = """\
-Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.282550
-
-Test set: Average loss: 0.0489, Accuracy: 9832/10000 (98%)
 """
 TORCHTITAN = """\
 [titan] 2025-11-02 10:00:00,101 - root - INFO - Training starts at step 1
@@ -145,10 +139,8 @@ OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
     "transformers with an evaluation before": (EVALUATED_BEFORE, [HELD, quality(1.26), HELD, START, quality(1.1)]),
     "lightning": (LIGHTNING, [START, quality(0.512), quality(0.512), quality(0.23104503750801086)]),
     "lightning within epochs": (LIGHTNING_WITHIN, [START, quality(1), quality(math.nan)]),
-    "lightning with Rich": (RICH, [Reading("refused")]),
     "nanogpt": (NANOGPT, [quality(10.98, 0), START, quality(2.4927, 250)]),
     "timm": (TIMM, [START, quality(71.5)]),
-    "mnist": (MNIST, [START, quality(0.9832)]),
     "torchtitan": (TORCHTITAN, [START, quality(7.0231, 10), quality(6.5012, 20)]),
 }
 
