@@ -22,7 +22,6 @@ from timedrun.runner.storage.benchmark_folders import (
     SHIPPED,
     config_docstrings,
     folders_in,
-    installed,
     nearby,
     package_text,
     parts_of,
@@ -175,10 +174,8 @@ class Benchmark:
         raise UsageError(f"{self.name} has no config '{name}'{of_data}.{hint} Configs: {', '.join(names)}.")
 
     def is_named(self, name: object) -> bool:
-        """Return True if `name` is the import name or an end of it, or that of the entry point."""
-        return f".{self.name}".endswith(f".{name}") or name in [
-            entry.name for entry in installed() if entry.module == self.name
-        ]
+        """Return True if `name` is the import name or an end of it."""
+        return f".{self.name}".endswith(f".{name}")
 
     def require_own(self, values: dict[str, Any], path: Path) -> None:
         """Raise UsageError unless the config `values`, read from `path`, is of this benchmark.
@@ -204,8 +201,7 @@ class Benchmark:
 
 
 def find(name: str, *, working_directory: bool = False) -> Benchmark:
-    """Import the benchmark package `name`: an import path, the name of an entry point of the group
-    `timedrun.benchmarks`, or the last component of a name that `nearby` lists.
+    """Import the benchmark package `name`: an import path, or the last component of a name that `nearby` lists.
 
     A package is not imported before its `__init__.py` is known to mention a SPEC: names come from config files of
     other people, too.
@@ -225,10 +221,6 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
         put_here_last()
     package_name, spec_name, configs = parts_of(name)
     text = package_text(package_name)
-    if not text or "SPEC" not in text:
-        entries = {entry.name: entry.module for entry in installed()}
-        if entries.get(name, name) != name:
-            return find(entries[name])
     if text is None:
         known = nearby()
         nested = [path for path in known if path.rpartition(".")[2] == name]

@@ -1,10 +1,9 @@
-"""Benchmarks of the tree satisfy the protocols; they and their configs are found by name, also nested, in the working
-directory and behind entry points, without torch; what cannot be read does not stop `list`."""
+"""Benchmarks of the tree satisfy the protocols; they and their configs are found by name, also nested and in the
+working directory, without torch; what cannot be read does not stop `list`."""
 
 import inspect
 import sys
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from timedrun.cli import main
 from timedrun.runner import benchmark_modules
 from timedrun.runner.benchmark import find, nearby
 from timedrun.runner.config import RunConfig
-from timedrun.runner.storage import benchmark_folders
 
 MODULES = {
     "train": benchmark_modules.TrainModule,
@@ -139,14 +137,3 @@ def test_a_foreign_folder_of_a_shipped_name_hides_nothing(make_benchmark, monkey
     monkeypatch.syspath_prepend(folder.parent)  # as `python -m timedrun` has it
     assert find("image_classification", working_directory=True).spec.mlperf_benchmark == "resnet"
     assert "digits_baseline" in printed("show")
-
-
-def test_a_benchmark_is_found_behind_an_entry_point(make_benchmark, monkeypatch):
-    inner = make_benchmark("outer_package/inner")
-    (inner.parent / "__init__.py").touch()
-    monkeypatch.syspath_prepend(inner.parents[1])
-    entry = EntryPoint("short_name", "outer_package.inner", "timedrun.benchmarks")
-    monkeypatch.setattr(benchmark_folders, "entry_points", lambda group: [entry])
-    assert nearby()["outer_package.inner"] == inner
-    assert not (inner / "imported").exists()
-    assert find("short_name").name == "outer_package.inner"

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -216,18 +215,6 @@ def test_in_a_package_relative_imports_count_and_of_libraries_nothing_else(here,
         (here / f"{place}.py").touch()
         (here / place / "__init__.py").touch()
         assert method_sources.source_file(place.replace("/", ".")) == here / place / "__init__.py"
-
-
-def test_entry_points_give_methods_short_names(here, monkeypatch, told, printed, refused):
-    entries = [EntryPoint("halved", OWN, "timedrun.methods"), EntryPoint("gone", "absent:X", "timedrun.methods")]
-    monkeypatch.setattr(method_sources, "entry_points", lambda group: entries)
-    monkeypatch.syspath_prepend(here)
-    config = named("baseline+halved(rate=0.1)")
-    assert last(config)["method"] == OWN and digest(named("baseline+halved-halved")) == digest(named("baseline"))
-    rows = {row["method"]: row for row in told("show", "methods")}
-    assert rows["halved"]["summary"] == f"{OWN}, described by `timedrun show method halved`"
-    assert "Halve the weights." in printed("show", "method", "halved")
-    assert "no source of 'absent'" in refused("show", "method", "gone")
 
 
 CARDED = '''

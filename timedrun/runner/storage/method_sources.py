@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,11 +21,6 @@ OURS: Final = ("timedrun", "judging", "mlevents", "referee", *SHIPPED)
 OWN_METHODS: Final = "own_methods"
 """Folder of a package's source, for the import path, with the methods of no package that it has anyway."""
 _named: dict[str, None] = {}
-
-
-def installed() -> dict[str, str]:
-    """Return the methods behind entry points of the group `timedrun.methods`, `module:Class` by name."""
-    return {entry.name: entry.value for entry in sorted(entry_points(group="timedrun.methods"), key=lambda e: e.name)}
 
 
 def name_by_user(reference: str) -> None:
