@@ -113,7 +113,6 @@ ELAPSED_MS: Final = "elapsed_ms"  # metadata of run_stop: monotonic milliseconds
 # covered all that time, so that the wall clock could be verified (clock_compared).
 RESUMED: Final = "resumed"
 PAGE_CACHE_RESIDENT: Final = "page_cache_resident"  # of older logs: share, 0..1, of the data in the page cache
-COLD_START: Final = "cold_start"  # excess time of the first epoch or block over the median later one
 # torch.compile compiled on the clock, for a shape that the warm-up had not covered; value: how often, over all ranks;
 # metadata: seconds on the slowest rank, and the first reason.
 RECOMPILED: Final = "recompiled"
@@ -126,6 +125,6 @@ CLOCK_SET: Final = "clock_set"
 # could not be read, with the reason.
 MACHINE_LOAD: Final = "machine_load"
 
-# Names inside the values of `tracked_stats` and `cold_start`.
+# Names inside the values of `tracked_stats`.
 THROUGHPUT: Final = "throughput"  # samples per second, training only
 TRAIN_LOSS: Final = "train_loss"  # of one optimizer step, the mean over its global batch; the usual name since v4.1

@@ -35,7 +35,7 @@ def result(folder: Path, number: int = 0) -> RunRecord:
 def course(run: RunRecord) -> list[object]:
     """Events of a run without times, speed and place in the ledger."""
     measured = (
-        *(keys.TRACKED_STATS, keys.COLD_START, keys.MACHINE_LOAD),
+        *(keys.TRACKED_STATS, keys.MACHINE_LOAD),
         keys.LEDGER_ENTRY,  # of its time
     )
     return [

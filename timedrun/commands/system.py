@@ -25,7 +25,7 @@ def system(arguments: argparse.Namespace) -> ExitCode:
     if answers:
         description = answers.applied(description)
     if file and answers is None:
-        write_questions(file, description, answers)
+        write_questions(file, description)
     needed, other = open_keys(description)
     if arguments.json:
         print(json.dumps({"description": description, "needed": needed, "optional": other}, indent=2))

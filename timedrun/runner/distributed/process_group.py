@@ -91,7 +91,6 @@ class ProcessGroup:
             device_ids=ids,
             find_unused_parameters=find_unused_parameters,
             gradient_as_bucket_view=True,
-            bucket_cap_mb=bucket_megabytes(model),
         )
 
     def broadcast_buffers(self, model: nn.Module) -> None:
@@ -110,16 +109,6 @@ class ProcessGroup:
         """Leave the process group."""
         if self.world_size > 1 and dist.is_initialized():
             dist.destroy_process_group()
-
-
-def bucket_megabytes(model: nn.Module) -> float:
-    """Return the size in MiB of DistributedDataParallel's buckets: a quarter of the gradients, so that most are reduced
-    during the backward pass, but at least 25, torch's default, and at most 100, which keep a fast network busy.
-
-    The last bucket is reduced after the backward pass, and each costs a latency (Li et al. 2020, arXiv 2006.15704).
-    """
-    gradients = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-    return min(100.0, max(25.0, gradients / 2**20 / 4))
 
 
 def choose_device(device: str, local_rank: int = 0) -> torch.device:

@@ -107,17 +107,14 @@ def open_keys(description: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return needed, other
 
 
-def write_questions(path: Path, description: Mapping[str, Any], answers: Answers | None = None) -> None:
-    """Write an answers file with `answers` and every open key of `description`, required ones first, each with "".
-    Raise UsageError if `path` exists, and so may hold answers."""
+def write_questions(path: Path, description: Mapping[str, Any]) -> None:
+    """Write an answers file with every open key of `description`, required ones first, each with "". Raise UsageError
+    if `path` exists, and so may hold answers."""
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} already exists and was not overwritten; choose a new file.")
     needed, other = open_keys(description)
     path.parent.mkdir(parents=True, exist_ok=True)
-    known: dict[str, Any] = {**answers.given} if answers else {}
-    if answers and answers.override:
-        known[OVERRIDE] = dict(answers.override)
-    write_json(path, dict.fromkeys([*needed, *other], "") | known)
+    write_json(path, dict.fromkeys([*needed, *other], ""))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -144,12 +144,6 @@ class RunState:
             at = {keys.SAMPLES_COUNT: self.position.samples, **reached}
             self.log.event(keys.TRACKED_STATS, stats, step=self.position.step, **at)
 
-    def log_cold_start(self, started: float) -> None:
-        """Log the cost of a cold start, of a run whose clock started at second `started`."""
-        if self.stats.seconds:
-            elapsed = None if self.is_resumed else self._monotonic() - started  # else it began in another process
-            self.log.event(keys.COLD_START, self.stats.cold_start(elapsed))
-
     def not_finite(self, loss: float) -> NonFiniteLoss:
         """Return the error for a NaN or infinite loss of some rank; all ranks call it together with their `loss`."""
         losses = self.ranks.all_gather(loss)

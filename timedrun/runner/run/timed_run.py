@@ -123,8 +123,6 @@ class TimedRun:
         if error is None or isinstance(error, _Ended):
             self.outcome = self.outcome or Outcome.NOT_REACHED
             reason = self.outcome.value
-            if self._started is not None and self.outcome is not Outcome.STOPPED:  # a stopped run continues
-                self.state.log_cold_start(self._started)
         else:
             meaning = recompiled(error, self.position.step)
             shown = meaning or error
@@ -326,10 +324,8 @@ class TimedRun:
             before_success()
             self.outcome = Outcome.REACHED
             known = {}
-            if self._started is not None:
-                self.state.log_cold_start(self._started)
-                if not self.state.is_resumed:  # a resumed run's clock began in another process
-                    known[keys.ELAPSED_MS] = round((self._monotonic() - self._started) * 1e3)
+            if self._started is not None and not self.state.is_resumed:  # whose clock began in another process
+                known[keys.ELAPSED_MS] = round((self._monotonic() - self._started) * 1e3)
             if self.state.wall_clock is not None:
                 self.state.wall_clock.check(self.position.step)
             self.protocol.succeed(block.last, **known)
