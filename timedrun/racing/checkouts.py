@@ -1,7 +1,6 @@
 """Sides of a race that are commits: a working tree of git for each, removed afterwards."""
 
 import os
-import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +15,6 @@ from mlevents.terminal_escape import printable
 from timedrun.runner.provenance.source import git
 
 WORKTREE: Final = "worktree"  # names the repository's own working tree, with its changes that are in no commit
-LOCKED: Final = re.compile(
-    r"(^|/)((pyproject|pixi)\.toml|setup\.(py|cfg)|Pipfile|Dockerfile|[\w-]+\.lock|environment\.ya?ml"
-    r"|(requirements|constraints)[^/]*\.txt)$"
-)
-"""Files that fix what is installed."""
 MOST_NAMED: Final = 5
 
 
@@ -116,16 +110,3 @@ def _add(repository: Path, side: Revision, place: Path, shared: Sequence[str]) -
 
 def _top(repository: Path) -> Path:
     return Path((git(repository, "rev-parse", "--show-toplevel") or str(repository)).rstrip("\n"))
-
-
-def differences(repository: Path, first: Revision, second: Revision) -> list[str]:
-    """Return lines on what differs between two revisions: commits, files, and files that fix what is installed."""
-    span = f"{first.commit}..{second.commit}"
-    subjects = (git(repository, "log", "--format=%h %s", span) or "").splitlines()
-    lines = [f"commits in {second.name} and not in {first.name}: {len(subjects)}"]
-    lines += [f"    {subject}" for subject in subjects[:MOST_NAMED]]
-    lines += [f"    and {len(subjects) - MOST_NAMED} more"] if len(subjects) > MOST_NAMED else []
-    files = (git(repository, "diff", "--name-only", first.commit, second.commit) or "").splitlines()
-    locked = [name for name in files if LOCKED.search(name)]
-    lines.append(f"files that differ: {len(files)}; of what is installed: {', '.join(locked) or 'none'}")
-    return lines

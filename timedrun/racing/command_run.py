@@ -28,7 +28,7 @@ from mlevents.runlog.protocol import Protocol
 from mlevents.terminal_escape import printable
 from timedrun.racing.command_side import CommandSide, side_in
 from timedrun.racing.command_source import source_of
-from timedrun.racing.output_reader import ESCAPES, FINITE, OutputReader, Reading
+from timedrun.racing.output_reader import ESCAPES, OutputReader, Reading
 from timedrun.racing.received_output import Chunk, FollowedFile, ReceivedOutput
 from timedrun.runner.process.blocks import Outcome
 from timedrun.runner.process.load_counters import LoadCounters, log_load
@@ -47,8 +47,6 @@ WARN_SECONDS, WARN_LINES = 60.0, 1000
 """Without an evaluation, after which there is a warning."""
 MOST_SHOWN: Final = 3  # lines of the output of a run without evaluations
 MOST_COLUMNS: Final = 120  # of such a line
-LIKELY: Final = re.compile(rf"(?i)(loss|acc|top.?1|score|f1|auc|ppl|perplex|reward|bpb|val|eval|test|error).*{FINITE}")
-"""A line that looks like an evaluation."""
 
 
 class CommandRun:
@@ -92,8 +90,6 @@ class CommandRun:
         self._reader = OutputReader(side)
         self._lines = 0
         self._last: deque[str] = deque(maxlen=MOST_SHOWN)
-        self._likely: deque[str] = deque(maxlen=MOST_SHOWN)
-        """Lines that look like an evaluation."""
         self._received: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._followed: FollowedFile | None = None
@@ -236,11 +232,8 @@ class CommandRun:
                         words = f"--log {self.side.log!r} names several files that were written to, {names}; name one"
                         self._take(log, Reading("refused", text=words, at=at))
                     if line.strip():
-                        shown = ESCAPES.sub("", line).strip()[:MOST_COLUMNS]
                         self._lines += 1
-                        self._last.append(shown)
-                        if not self._evaluations and LIKELY.search(shown):
-                            self._likely.append(shown)
+                        self._last.append(ESCAPES.sub("", line).strip()[:MOST_COLUMNS])
                     overdue = self._lines >= WARN_LINES or self._monotonic() - self._began > WARN_SECONDS
                     if overdue and not (warned or self._evaluations):
                         warned = True
@@ -268,10 +261,9 @@ class CommandRun:
         return f"no line of {where} has {what}{hint}"
 
     def _show_output(self) -> None:
-        """Show the last lines of the output, and those that look like an evaluation."""
-        for what, lines in (("last lines", self._last), ("lines that look like a quality", self._likely)):
-            if lines:
-                stdio.message("\n".join([f"{self.label}: {what}:", *(printable(f"    {line}") for line in lines)]))
+        """Show the last lines of the output."""
+        if self._last:
+            stdio.message("\n".join([f"{self.label}: last lines:", *(printable(f"    {line}") for line in self._last)]))
 
     def _lines_of(self, process: subprocess.Popen[bytes], output: BinaryIO) -> Iterator[tuple[str, float]]:
         """Yield the lines that are read, with the times of their arrival, until the process has ended and its pipe is

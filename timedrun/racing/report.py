@@ -493,7 +493,6 @@ class Report:
             lines.append(printable(f"emulated    {self.race.sides[side]}: {what}; its ratios hold on such CPUs only"))
         lines += [printable(words) for side in self.race.sides for words in self.doubts(side)]
         lines += [printable(f"tuning      {words}") for words in self.tuning_words]
-        lines += map(printable, self.race.differences)
         for number in range(self.race.runs):
             sessions = {turn.session for turn in self.race.turns if (turn.number, turn.status) == (number, "finished")}
             if len(sessions) > 1:

@@ -20,8 +20,6 @@ from timedrun.runner.process.verdict import FINE, verdict_of
 
 MOST_FAILURES: Final = 3  # failures in a row that end a side
 
-MISSING: Final = "its log is missing; put it back and use --resume"
-
 
 def run_all(
     race: Race,
@@ -129,18 +127,14 @@ def _left(race: Race) -> str:
 
 
 def settle(race: Race, folder: Path) -> None:
-    """Note how runs ended that were going on when the race was killed, and which logs are missing or back. Raises
-    BlockingIOError if such a run still goes on."""
+    """Note how runs ended that were going on when the race was killed. Raises BlockingIOError if such a run still goes
+    on."""
     for turn in race.turns:
         if turn.status == "running":
             paths = paths_of(folder, turn)
             if paths.environment.is_file():
                 hold(paths)
             turn.status, turn.why = _outcome(paths, None, interrupted=True)
-        elif turn.status == "finished" and not paths_of(folder, turn).log.is_file():
-            turn.status, turn.why = "failed", MISSING
-        elif turn.why == MISSING and paths_of(folder, turn).log.is_file():
-            turn.status, turn.why = "finished", ""
 
 
 def plan_again(race: Race, folder: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from judging.ground.errors import PreflightError, UsageError
 from tests.timedrun.conftest import git
-from timedrun.racing.checkouts import LOCKED, WORKTREE, checked_out, differences, revisions
+from timedrun.racing.checkouts import WORKTREE, checked_out, revisions
 
 
 @pytest.fixture
@@ -43,11 +43,6 @@ def test_only_what_is_in_the_repository_is_shared(repository):
             pass
 
 
-def test_what_differs_is_told(repository):
-    lines = differences(repository, *revisions(repository, ["main", "faster"]))
-    assert "Print two" in lines[1] and lines[-1] == "files that differ: 2; of what is installed: requirements.txt"
-
-
 def test_changes_that_no_side_has_are_refused_unless_the_tree_itself_is_one(repository):
     (repository / "train.py").write_text("print(3)\n")
     with pytest.raises(UsageError, match=r"1 files: train.py.*commit them, or name --at worktree"):
@@ -72,12 +67,3 @@ def test_no_repository_a_failed_build_and_missing_data_are_refused(repository, t
         with pytest.raises(PreflightError, match=words), checked_out(repository, sides, **options):
             pass
     assert len(git(repository, "worktree", "list").splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "fixes"),
-    [("uv.lock", True), ("pyproject.toml", True), ("docs/requirements-dev.txt", True), ("my.pyproject.toml", False)]
-    + [("results/.lock", False), ("results/.ledger.jsonl.lock", False), ("methods/cards/mixup.toml", False)],
-)
-def test_files_that_fix_what_is_installed_are_known_by_their_names(name, fixes):
-    assert bool(LOCKED.search(name)) == fixes

@@ -116,7 +116,7 @@ def test_a_second_side_that_misses_the_target_or_is_worse_at_one_length_is_disca
     assert (decisions, codes) == (["discard", "discard", "keep"], [1, 1, 0])
 
 
-def test_commits_are_raced_and_what_differs_is_told_and_one_commit_twice_is_a_control_at_it(train, capsys):
+def test_commits_are_raced_and_one_commit_twice_is_a_control_at_it(train):
     for words, factor in ((["init", "--quiet", "-b", "main"], 4), (["checkout", "--quiet", "-b", "fast"], 1)):
         git(Path(), *words)
         Path("train.sh").write_text(f"exec {train} {factor}\n")
@@ -125,10 +125,9 @@ def test_commits_are_raced_and_what_differs_is_told_and_one_commit_twice_is_a_co
     Path("data").touch()  # untracked, so in no commit
     race, script = ["race", "command", "--at", "fast", *READ], ["--", "sh", "-c", "sh train.sh; test ! -e data"]
     assert main([*race[:2], "--at", "main", *race[2:], "--runs", "2", "--results", "race", *script]) == 0
-    assert "Factor 1" in capsys.readouterr().out
     report = json.loads(Path("race/race.json").read_text())
     slow, fast = (min(times) for times in report["runs_seconds"].values())
-    assert slow > 1.5 * fast and "Factor 1" in report["race"]["differences"][1]
+    assert slow > 1.5 * fast
     commits = {json.loads(Path(f"race/{side}/run_0/provenance.json").read_text())["commit"] for side in "ab"}
     assert len(commits) == 2
     assert main(["race", "command", "--resume", "race"]) == 0
@@ -197,13 +196,12 @@ def test_a_race_ends_after_a_first_run_without_an_evaluation_and_shows_its_outpu
     read = ["--quality", "accuracy {}", "--target", "0.9", "--runs", "3", "--results"]
     assert main(["race", "command", "echo acc 0.95", "echo accuracy 0.95", *read, "wrong"]) == 1
     said = capsys.readouterr()
-    assert "neither the command nor its source names SEED" in said.err and "5 runs are left out" in said.err
-    assert "last lines:\n    acc 0.95\n" in said.err and "lines that look like a quality:\n    acc 0.95\n" in said.err
+    assert "5 runs are left out" in said.err and "last lines:\n    acc 0.95\n" in said.err
     assert "left out    echo accuracy 0.95, runs 0, 1, 2: the first run of echo acc 0.95 had no eval" in said.out
     sides = ["sleep 0.1; echo accuracy 0.95 $SEED", "echo no data; exit 2", "sleep 0.2; echo accuracy 0.95 $SEED"]
     assert main(["race", "command", *sides, *read, "race"]) == 1
     said = capsys.readouterr()
-    assert "names SEED" in said.err and "2 runs are left out: the first run of echo no data; exit 2 had" in said.err
+    assert "2 runs are left out: the first run of echo no data; exit 2 had" in said.err
     turns = json.loads(Path("race/race.json").read_text())["race"]["turns"]
     ends = {side: [turn["status"] for turn in turns if turn["side"] == side] for side in "abc"}
     assert ends == {"a": ["finished"] * 3, "b": ["failed", "left out", "left out"], "c": ["finished"] * 3}

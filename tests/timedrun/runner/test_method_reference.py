@@ -265,12 +265,11 @@ def test_show_prints_what_the_class_of_an_own_method_says(here, told, printed, r
         "summary": "Twice.",
         "stage": "step",
         "places": "model, gradients",
-        "hooks": "_Counting, saved: steps",
-        "settings": "steps: int = 3, rate: float = 0.5, names: tuple = ('a',), kind: str (required)",
+        "settings": 'steps=3, rate=0.5, names="...", kind (required)',
         "clashes": "sam: both halve",
     }
     bare = printed("show", "method", "own_module_of_test:Bare")
-    assert "after_step, evaluation" in bare and "update_interval: int = 20" in bare and "(*" not in bare
+    assert "after_step, evaluation" in bare and "update_interval=20" in bare and "(*" not in bare
     assert "defines no class Gone" in refused("show", "method", "own_module_of_test:Gone")
 
 

@@ -32,7 +32,7 @@ from timedrun.evidence.submission.packaging.result_folder import (
 )
 from timedrun.evidence.submission.packaging.safe_files import PackageError, content, digests, safe_name
 from timedrun.runner.provenance.source import provenance
-from timedrun.runner.provenance.system_answers import QUESTIONS, Answers, open_keys
+from timedrun.runner.provenance.system_answers import Answers, open_keys
 
 __all__ = ["PackageError", "PackageReport", "package"]
 
@@ -290,7 +290,7 @@ def _refuse_unanswered(opened: Sequence[ResultFolder]) -> None:
     (submission_rules.adoc, "<system_desc_id>.json metadata": "meaningful response required")."""
     needed = {result.system: open_keys(result.description)[0] for result in opened}
     if any(needed.values()):
-        lines = [f"  {system}: {key} ({QUESTIONS[key]})" for system, value in needed.items() for key in value]
+        lines = [f"  {system}: {key}" for system, value in needed.items() for key in value]
         raise PackageError(
             "MLPerf's rules require answers that the system descriptions lack:\n" + "\n".join(lines) + "\nFill in "
             "the FILE that `timedrun doctor --system --answers FILE` writes, and pass --answers FILE; nothing"
