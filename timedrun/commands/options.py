@@ -219,7 +219,7 @@ def add_race(parser: ArgumentParser) -> None:
     add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")
     add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
     add("--minutes", type=at_least(0, float), help="end a command that takes longer (default: no limit)")
-    commit = "a side is the command at this commit, or `worktree`"
+    commit = "a side is the command at this commit"
     add("--at", action="append", default=[], metavar="COMMIT", help=commit)
     add("--build", metavar="COMMAND", default="", help="run in the folder of each commit first")
     given = "numbers in place of {budget} in each command, such as 100,200,400"

@@ -14,20 +14,15 @@ from judging.ground.errors import PreflightError, UsageError
 from mlevents.terminal_escape import printable
 from timedrun.runner.provenance.source import git
 
-WORKTREE: Final = "worktree"  # names the repository's own working tree, with its changes that are in no commit
 MOST_NAMED: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
-    """A commit, or the working tree."""
+    """A commit."""
 
     name: str  # as typed
-    commit: str  # its full hash; of the working tree, that of HEAD
-
-    @property
-    def is_worktree(self) -> bool:
-        return self.name == WORKTREE
+    commit: str  # its full hash
 
 
 def revisions(repository: Path, names: Sequence[str]) -> list[Revision]:
@@ -37,19 +32,18 @@ def revisions(repository: Path, names: Sequence[str]) -> list[Revision]:
         raise UsageError(f"--repo {repository} is no repository of git; nothing was run.")
     named = []
     for name in names:
-        known_as = "HEAD" if name == WORKTREE else name
-        commit = git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{known_as}^{{commit}}")
+        commit = git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         if commit is None:
             near = git(repository, "branch", "--all", "--format=%(refname:short)") or ""
             branches = ", ".join(near.split()) or "none"
             raise UsageError(f"--at {name}: no such commit in {repository}; branches: {branches}.")
         named.append(Revision(name=name, commit=commit.strip()))
     changed = (git(repository, "status", "--porcelain", "--untracked-files=no") or "").splitlines()
-    if changed and WORKTREE not in names:
+    if changed and "" not in [git(repository, "diff", "--name-only", revision.commit, "--") for revision in named]:
         files = ", ".join(line[3:] for line in changed[:MOST_NAMED])
         raise UsageError(
             f"{repository} has changes that are in no commit ({len(changed)} files: {files}), so no side would have"
-            f" them: commit them, or name --at {WORKTREE} for the tree as it is."
+            " them: commit them, or name the tree as it is by --at $(git stash create)."
         )
     return named
 
@@ -72,17 +66,15 @@ def checked_out(
     with tempfile.TemporaryDirectory(prefix="timedrun-commits-") as parent:
         try:
             for name, revision in sides.items():
-                places[name] = repository if revision.is_worktree else Path(parent) / name
-                if not revision.is_worktree:
-                    _add(repository, revision, places[name], shared)
+                places[name] = Path(parent) / name
+                _add(repository, revision, places[name], shared)
                 if build:
                     stdio.stage(f"{revision.name}: {build}")
                     _build(build, revision, places[name])
             yield places
         finally:
             for place in places.values():
-                if place != repository:
-                    git(repository, "worktree", "remove", "--force", str(place))
+                git(repository, "worktree", "remove", "--force", str(place))
 
 
 def _build(command: str, revision: Revision, place: Path) -> None:

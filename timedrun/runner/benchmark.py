@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -227,15 +226,10 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
         if len(nested) == 1 and nested != [name]:
             return find(nested[0], working_directory=working_directory)
         ends = {path.rpartition(".")[2]: path for path in known} | {path: path for path in known}
-        word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)  # such as a model's name
-        texts = {path: (folder / "__init__.py").read_text("utf-8", errors="replace") for path, folder in known.items()}
-        trained = [path for path, text in texts.items() if word.search(text)]
-        near = nested or trained or [ends[end] for end in difflib.get_close_matches(name, ends, n=1, cutoff=0.5)]
+        near = nested or [ends[end] for end in difflib.get_close_matches(name, ends, n=1, cutoff=0.5)]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         if name in known:
             hint = f" It is in {known[name].parent}: set PYTHONPATH={known[name].parent}, or install it."
-        elif (here / name / "configs.py").is_file():
-            hint = f" {here / name}/__init__.py does not define SPEC = BenchmarkSpec(...)."
         elif not near:
             way = "run this in the folder that holds it, " if working_directory else ""
             hint = f" If it is your own, {way}set PYTHONPATH to the folder that holds it, or install it."

@@ -6,7 +6,7 @@ import pytest
 
 from judging.ground.errors import PreflightError, UsageError
 from tests.timedrun.conftest import git
-from timedrun.racing.checkouts import WORKTREE, checked_out, revisions
+from timedrun.racing.checkouts import checked_out, revisions
 
 
 @pytest.fixture
@@ -45,10 +45,11 @@ def test_only_what_is_in_the_repository_is_shared(repository):
 
 def test_changes_that_no_side_has_are_refused_unless_the_tree_itself_is_one(repository):
     (repository / "train.py").write_text("print(3)\n")
-    with pytest.raises(UsageError, match=r"1 files: train.py.*commit them, or name --at worktree"):
+    with pytest.raises(UsageError, match=r"1 files: train.py.*commit them, or name the tree"):
         revisions(repository, ["main", "faster"])
     below = repository / "data"  # of it, too, both sides start at the top
-    with checked_out(below, dict(zip("ab", revisions(repository, ["main", WORKTREE]), strict=True))) as places:
+    stash = git(repository, "stash", "create")
+    with checked_out(below, dict(zip("ab", revisions(repository, ["main", stash]), strict=True))) as places:
         assert (places["b"] / "train.py").read_text() == "print(3)\n"
     assert (repository / "train.py").read_text() == "print(3)\n"
 

@@ -83,9 +83,6 @@ def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(working_direc
     with pytest.raises(UsageError, match="no benchmark package 'zzz_unknown'.*set PYTHONPATH to the folder") as caught:
         find("zzz_unknown", working_directory=working_directory)
     assert ("run this in the folder" in str(caught.value)) is working_directory
-    make_benchmark("zzz_unknown", init="")
-    with pytest.raises(UsageError, match="does not define SPEC"):
-        find("zzz_unknown")
     make_benchmark("specless", init="")
     monkeypatch.syspath_prepend(Path.cwd())
     with pytest.raises(UsageError, match="defines no SPEC"):

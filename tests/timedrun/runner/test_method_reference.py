@@ -125,7 +125,6 @@ def test_a_method_is_added_changed_and_left_out_by_its_module_and_class(here):
         ("+own_module_of_test:function", "defines no class function"),
         ("+own_module_of_test:NoMethod", "is not a timedrun.methods.Method"),
         ("+own_module_of_test:Alike", "calls itself 'ema', as a method of timedrun"),
-        ("+own_module_of_test.py:Halved", "Name the module without .py"),
         ("+own_modul_of_test:Halved", "no source of 'own_modul_of_test' is on the import path"),
         ("+own_module_of_test.Halved", "cannot read the changes"),
         ("+own_module_of_test:Halved.x", "cannot read the changes"),
@@ -277,7 +276,6 @@ def timedrun(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(module_command("timedrun", *words), capture_output=True, text=True, timeout=100)
 
 
-@pytest.mark.processes
 def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_copy_is_named(
     here, monkeypatch, printed, refused
 ):
@@ -290,9 +288,8 @@ def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_cop
     assert "emplate" not in source.read_text()
     source.write_text(source.read_text().replace("import torch\n", "import torch\nimport own_module_of_test_help\n", 1))
     helper.touch()
-    smoke = ("image_classification", f"smoke+{own}", "--data", "synthetic", "--threads", "1", "--ranks", "2")
-    done = timedrun("run", *smoke, "--results", "set")
-    assert done.returncode == ExitCode.OK, done.stderr
+    smoke = ("image_classification", f"smoke+{own}", "--data", "synthetic", "--threads", "1")
+    printed("run", *smoke, "--results", "set")
     provenance = json.loads((here / "set/run_0/provenance.json").read_text())
     assert provenance["methods"] == {own: method_sources.digest_of({source.stem: source, helper.stem: helper})}
     assert f'"value": "{own}"' in (here / "set/result_0.txt").read_text()

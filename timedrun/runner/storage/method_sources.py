@@ -94,8 +94,6 @@ def require_source(reference: str, sha256: str | None = None) -> tuple[dict[str,
                 f"{here} is in the working directory, from which a file imports nothing: read it, then name the method"
                 f" yourself (+{reference}), or set PYTHONPATH."
             )
-        elif module.endswith(".py"):
-            hint = f"Name the module without .py: {module.removesuffix('.py')}:{name}."
         raise UsageError(f"{reference}: no source of '{module}' is on the import path; nothing was run. {hint}")
     files = source_files(module, path)
     if sha256 not in (None, now := digest_of(files)):

@@ -132,13 +132,15 @@ def test_a_rank_runs_the_config_and_options_of_its_wrapper(monkeypatch, tmp_path
         benchmark = find(name)
         for config_name in benchmark.config_names:
             config = replace(benchmark.config(config_name), seed=7)
+            monkeypatch.setattr(rank.method_sources, "_named", {"own:Method": None})
             options = LaunchOptions(paths=ResultPaths(tmp_path, 3), resume=True, data_folder=tmp_path, command="x")
             (tmp_path / "job.json").write_text(rank.dump_job(benchmark, config, options))
             ran: list[object] = []
             monkeypatch.setattr(rank, "run_rank", lambda *given, ran=ran: ran.extend(given))
             monkeypatch.setattr(parent_death_signal, "obey_environment", lambda: None)
+            monkeypatch.setattr(rank.method_sources, "name_by_user", ran.append)
             rank.main()
-            assert ran == [benchmark, config, options]
+            assert ran == ["own:Method", benchmark, config, options]
 
 
 def test_reports_are_read_and_an_incomplete_one_is_ignored(tmp_path, monkeypatch, status):
