@@ -73,7 +73,7 @@ time.sleep(60)
         f"NodeAgent([sys.executable, '-c', {code!r}], launch_env(2), job='').run()"
     )
     environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
-    process = psutil.Popen([sys.executable, "-c", script], start_new_session=True, env=environment)
+    process = psutil.Popen([sys.executable, "-P", "-c", script], start_new_session=True, env=environment)
     try:
         until(lambda: len(process.children(recursive=True)) == 5, 40)  # two ranks with a worker each, and the guard
         processes = process.children(recursive=True)

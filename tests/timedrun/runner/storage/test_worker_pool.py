@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from judging.ground.errors import DataError, TimedrunError
-from tests.timedrun.runner.distributed.launched_ranks import alive, until
 from timedrun.runner.storage.worker_pool import TaskProgress, results
 
 pytestmark = pytest.mark.timeout(60)
@@ -57,7 +56,7 @@ def run(tasks: list[str], marker: Path, workers: int) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_every_task_comes_back_once_with_its_own_result(workers):
     found = list(results(range(40), start_squaring, (5,), workers=workers, name=str, remedy=WORDS))
     assert sorted(task for task, _ in found) == list(range(40))
@@ -101,6 +100,8 @@ run(["slow"], Path(sys.argv[1]), 2)
 
 @pytest.mark.processes
 def test_workers_end_with_a_killed_parent(tmp_path):
+    from tests.timedrun.runner.distributed.launched_ranks import alive, until  # and torch, which no worker waits for
+
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     marker = tmp_path / "marker"
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(marker)], env=environment)
