@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import fmean
 from types import FrameType
 from typing import Final
 
@@ -14,7 +13,6 @@ from judging.ground import stdio
 from judging.ground.result_files import ResultPaths, hold, new_folder
 from mlevents.record import read
 from timedrun.racing.race_file import COMMANDS, Race, Start, Status, Turn, paths_of
-from timedrun.runner.process.progress import duration
 from timedrun.runner.process.stop_signals import handling
 from timedrun.runner.process.verdict import FINE, verdict_of
 
@@ -51,7 +49,7 @@ def run_all(
             yield turn
             of = "" if race.tuning else f"/{len(race.turns)}"
             said = f"timedrun {verb or race.verb}: run {place}{of}, {label}"
-            stdio.message(f"{said}, seed {turn.seed}{_left(race)}")
+            stdio.message(f"{said}, seed {turn.seed}")
             if received:
                 turn.status = "planned"
                 yield turn
@@ -114,16 +112,6 @@ def _outcome(paths: ResultPaths, code: int | None, interrupted: bool) -> tuple[S
     how = "its process was killed" if code is None else f"exit code {code}"
     words = f"; {logged.words}" if logged else f"; it wrote no log, see {paths.folder}"
     return "interrupted" if interrupted else "failed", (how + words).replace(str(paths.folder), paths.folder.name)
-
-
-def _left(race: Race) -> str:
-    """Return the estimated time left as ", about 2 min left", "" before the first run has ended."""
-    known = {side: [turn.seconds for turn in race.of_side(side, "finished")] for side in race.sides}
-    everything = [seconds for times in known.values() for seconds in times]
-    if not everything or race.tuning:
-        return ""
-    left = sum(fmean(known[turn.side] or everything) for turn in race.turns if turn.status in ("planned", "running"))
-    return f", about {duration(left)} left"
 
 
 def settle(race: Race, folder: Path) -> None:

@@ -15,8 +15,7 @@ from judging.ground.errors import ExitCode
 from timedrun.runner.process.launch_env import STATUS_FILES
 
 ABORTED: Final = "; run aborted"
-RESUME: Final = "; resume with --resume"
-"""Ends of the reason of a lost rank; the second where there is a checkpoint to resume from."""
+"""End of the reason of a lost rank."""
 FAILED: Final = (ExitCode.ERROR, ExitCode.USAGE, ExitCode.RANK_LOST)
 """Exit codes of ranks in which the run failed; with any other, a rank that left has completed the run."""
 
