@@ -34,9 +34,7 @@ def revisions(repository: Path, names: Sequence[str]) -> list[Revision]:
     for name in names:
         commit = git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         if commit is None:
-            near = git(repository, "branch", "--all", "--format=%(refname:short)") or ""
-            branches = ", ".join(near.split()) or "none"
-            raise UsageError(f"--at {name}: no such commit in {repository}; branches: {branches}.")
+            raise UsageError(f"--at {name}: no such commit in {repository}; `git branch --all` lists branches.")
         named.append(Revision(name=name, commit=commit.strip()))
     changed = (git(repository, "status", "--porcelain", "--untracked-files=no") or "").splitlines()
     if changed and "" not in [git(repository, "diff", "--name-only", revision.commit, "--") for revision in named]:

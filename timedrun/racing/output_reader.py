@@ -15,14 +15,14 @@ from mlevents.event import MARK, is_number
 MLLOG: Final = "mllog"
 MOST_COLUMNS: Final = 16  # of a line, that are not finite
 MOST_DIGITS: Final = 18  # of a step: a log has numbers of 64 bits
-UNITS: Final = {"seconds": 1.0, "ms": 1e-3, "minutes": 60.0}
+UNITS: Final = {"seconds": 1.0, "ms": 1e-3}
 """Names of the group of a pattern of reported times, and the unit in seconds."""
 ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][0-9AB]|[0-Z\\^_`a-z])")
 """Control sequences of a terminal, such as colours (ECMA-48)."""
 FINITE: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 NOT_FINITE: Final = r"(?<![A-Za-z])[-+]?(?i:nan|inf(?:inity)?)(?![A-Za-z])"
 NUMBER: Final = re.compile(f"{FINITE}|{NOT_FINITE}")
-PLACE: Final = re.compile(r"(?<!\\)\{(|quality|step|seconds|ms|minutes)\}")  # stands for a number in a pattern
+PLACE: Final = re.compile(r"(?<!\\)\{(|quality|step|seconds|ms)\}")  # stands for a number in a pattern
 BEGINS: Final = re.compile(r"[^\w]*\.?\d")  # of a text that is meant as a number
 BEFORE: Final = re.compile(r"\d(?:[._'’\u00a0\u2009\u202f]|[eE][-+]?)?$")
 """Ends the text before a match that is the end of a number."""
@@ -59,7 +59,7 @@ class OutputSettings:
     start: str = ""  # pattern of the line at which the clock starts; empty: when the process is started
     stop: str = ""  # pattern of the line at which the clock stops; empty: the first evaluation that reaches the target
     reported: str = ""
-    """Pattern of the time that the command reports itself, with `{seconds}`, `{ms}` or `{minutes}`, or such a group."""
+    """Pattern of the time that the command reports itself, with `{seconds}` or `{ms}`, or such a group."""
     after: str = ""
     """Pattern of the lines after which the next evaluation counts, and no other: those of a validation's bar."""
     before: str = ""
@@ -102,9 +102,7 @@ class OutputReader:
         self._armed_by = compiled("after", side.after)
         self._reported = compiled("--reported", side.reported, "seconds")
         if self._reported and not UNITS.keys() & self._reported.groupindex.keys():
-            raise UsageError(
-                f"--reported {side.reported!r} names no unit; write {{seconds}}, {{ms}} or {{minutes}} for the number"
-            )
+            raise UsageError(f"--reported {side.reported!r} names no unit; write {{seconds}} or {{ms}} for the number")
         self._quality = self._diverging = None
         if side.quality.startswith("json:"):
             key = side.quality.removeprefix("json:")

@@ -54,9 +54,9 @@ def test_changes_that_no_side_has_are_refused_unless_the_tree_itself_is_one(repo
     assert (repository / "train.py").read_text() == "print(3)\n"
 
 
-@pytest.mark.parametrize(("name", "words"), [("mian", "branches: faster, main"), ("--all", "no such commit")])
-def test_an_unknown_commit_is_named_with_the_branches(repository, name, words):
-    with pytest.raises(UsageError, match=words):
+@pytest.mark.parametrize("name", ["mian", "--all"])
+def test_an_unknown_commit_is_named(repository, name):
+    with pytest.raises(UsageError, match=f"--at {name}: no such commit"):
         revisions(repository, [name])
 
 

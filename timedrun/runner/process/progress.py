@@ -54,11 +54,6 @@ class Progress:
         if self.shown:
             self._pass(["training starts"])
 
-    def evaluating(self) -> None:
-        """Show on a terminal that an evaluation runs, which may take minutes."""
-        if self.shown and self.live:
-            self._pass([f"{time.monotonic() - self.began:.1f} s", "evaluating"])
-
     def step(self, position: str, samples: int, loss: float) -> None:
         """Print the line of a training step, overwritten in place on a terminal."""
         self.last = time.monotonic()

@@ -100,8 +100,6 @@ def network(nodes: int) -> dict[str, str]:
         if (Path("/sys/class/net") / name / "device").exists():
             known = state.speed if 0 < state.speed < 2**31 else 0  # Mbit/s; virtual cards report 0, -1 or 2^32 - 1
             cards[f"{known / 1000:g} Gbit/s network card" if known else "network card of unstated speed"] += 1
-    for rate in Path("/sys/class/infiniband").glob("*/ports/*/rate"):
-        cards[f"InfiniBand or RoCE port {_read(rate)}"] += 1
     return {
         "host_networking": " + ".join(f"{count}x {spec}" for spec, count in sorted(cards.items())),
         "host_networking_topology": NOT_APPLICABLE if nodes == 1 else "",

@@ -1,7 +1,6 @@
 """A person's answers for the fields of MLPerf's system description that cannot be detected."""
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +51,7 @@ def read_answers(path: Path) -> Answers:
     """Read the answers in the JSON file `path`: text by key, "" for an open question; "override" holds answers that
     replace detected values. Raise UsageError, which lists all invalid keys and answers, or names an unreadable file."""
     try:
-        content = json.loads(read_text(path, LARGEST), object_pairs_hook=_once)
+        content = json.loads(read_text(path, LARGEST))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
             f"{path}: cannot be read as JSON ({json_fault(error)}); `timedrun doctor --system --answers FILE` writes"
@@ -85,13 +84,6 @@ def write_questions(path: Path, description: Mapping[str, Any]) -> None:
     needed, other = open_keys(description)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, dict.fromkeys([*needed, *other], ""))
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-    if repeated:
-        raise ValueError(f"duplicate key {repeated[0]!r}")
-    return dict(pairs)
 
 
 def _problems(answers: Mapping[str, Any]) -> Iterator[str]:

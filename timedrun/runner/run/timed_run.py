@@ -299,7 +299,6 @@ class TimedRun:
             )
         self.state.replicas.require_same(self.position.step)
         self.protocol.start(keys.EVAL_START, **self.protocol.at(block.last))
-        self.progress.evaluating()
         self.stop.when = "after this evaluation"
         measurement = Measurement()
         yield measurement

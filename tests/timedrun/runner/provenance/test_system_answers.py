@@ -52,7 +52,6 @@ def test_detected_values_are_kept_unless_overridden(tmp_path):
         ({"number_of_nodes": 2}, "number_of_nodes is 2, not text"),
         ({"cooling": "a\nb"}, "line break"),
         ({"cooling": "air", "override": {"cooling": "liquid"}}, "cooling is answered twice"),
-        ('{"cooling": "air", "cooling": "liquid"}', "duplicate key 'cooling'"),
         ({"override": []}, "not a JSON object"),
         ([], "not a JSON object"),
         ("{", "cannot be read as JSON"),
