@@ -127,9 +127,7 @@ def settle(race: Race, folder: Path) -> None:
 
 def plan_again(race: Race, folder: Path) -> None:
     """Plan the interrupted runs of a race again, with their numbers and seeds, and move their files to interrupted_K,
-    each log as interrupted_N.txt, which is no result. They are not resumed: the interruption would count on their
-    clocks, and their times would not compare. Failed runs stay failed, since a later repetition would have no partner.
-    """
+    each log as interrupted_N.txt, which is no result. Failed runs stay failed: a repetition would have no partner."""
     aside = new_folder(None, folder, "interrupted")
     race.session += race.left  # another report alone is no session
     for turn in race.turns:

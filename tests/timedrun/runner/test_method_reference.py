@@ -4,7 +4,6 @@ import importlib
 import json
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from judging.ground.errors import ExitCode, UsageError
+from judging.ground.errors import UsageError
 from timedrun.evidence.config_sides import ablation, sides_of
 from timedrun.methods import BlurPool, ChannelsLast, SequenceLengthWarmup
 from timedrun.runner import method_reference as reference
@@ -20,7 +19,6 @@ from timedrun.runner.benchmark import find
 from timedrun.runner.config import RunConfig, digest, dump, load
 from timedrun.runner.config_choice import config_of
 from timedrun.runner.method_card import clashes, places, settings
-from timedrun.runner.process.launch_env import module_command
 from timedrun.runner.storage import method_sources
 
 SOURCE = '''
@@ -272,10 +270,6 @@ def test_show_prints_what_the_class_of_an_own_method_says(here, told, printed, r
     assert "defines no class Gone" in refused("show", "method", "own_module_of_test:Gone")
 
 
-def timedrun(*words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(module_command("timedrun", *words), capture_output=True, text=True, timeout=100)
-
-
 def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_copy_is_named(
     here, monkeypatch, printed, refused
 ):
@@ -314,19 +308,6 @@ def test_a_method_written_by_new_is_raced_packaged_and_run_again_only_if_its_cop
     copied.write_text("# edited")
     changed = "(with own_module_of_test_help.py) is not the source with which"
     assert changed in printed(*again, "third", code=1)
-
-
-@pytest.mark.processes
-def test_a_method_in_the_folder_of_an_own_benchmark_needs_no_registration(here, printed):
-    printed("new", "benchmark", "own_benchmark_of_test")
-    folder = here / "own_benchmark_of_test"
-    shutil.move(here / "own_module_of_test.py", folder / "speed.py")
-    configs = (folder / "configs.py").read_text().replace("methods = (", "methods = (Halved(), ")
-    (folder / "configs.py").write_text(configs.replace("@dataclass", "from .speed import Halved\n\n\n@dataclass", 1))
-    done = timedrun("race", "own_benchmark_of_test", "methods", "--runs", "1", "--results", "race")
-    assert done.returncode == ExitCode.OK, done.stderr
-    assert '"own_benchmark_of_test.speed:Halved"' in (here / "race/sides/spirals_methods.json").read_text()
-    assert (here / "race/spirals_methods/result_0.txt").exists()
 
 
 def test_settings_places_and_clashes_are_those_of_the_code():

@@ -77,11 +77,8 @@ class ProcessGroup:
         return cast(list[T], values)
 
     def wrap(self, model: nn.Module, *, find_unused_parameters: bool = False) -> nn.Module:
-        """Wrap `model` in DistributedDataParallel; return it unchanged with one rank.
-
-        Buffers are rank 0's on every rank, as in the MLPerf runs of 2022. `find_unused_parameters`: as in
-        DistributedDataParallel; it walks the graph of each step.
-        """
+        """Wrap `model` in DistributedDataParallel, with rank 0's buffers on every rank; return it unchanged with one
+        rank. `find_unused_parameters` walks the graph of each step."""
         if self.world_size == 1:
             return model
         ids = [self.device.index] if self.device.type == "cuda" else None

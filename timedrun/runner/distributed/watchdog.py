@@ -45,9 +45,8 @@ class Watchdog:
     reports them to all ranks.
 
     A rank has died when its connection closes unannounced, and is unreachable without a heartbeat for
-    HEARTBEAT_TIMEOUT; the others apply the same to rank 0. A rank hangs when at least one rank waits in a collective
-    and all that do not are idle, for STUCK_SECONDS. So a phase of all ranks, however long, is never a hang, nor is a
-    rank that computes, compiles, reads or writes while others wait for up to BUSY_SECONDS.
+    HEARTBEAT_TIMEOUT. A rank hangs when at least one rank waits in a collective and all that do not are idle, for
+    STUCK_SECONDS, or work for BUSY_SECONDS.
 
     Timeouts count only time during which this thread runs, so a resumed machine or job raises no false alarm. With one
     rank there is no thread.

@@ -28,11 +28,8 @@ def obey_environment() -> None:
 
 
 def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Send `number` to this process when `parent`, which started it, ends, if the system is Linux.
-
-    The process requests this itself, since code between fork and exec (preexec_fn of subprocess) can deadlock if the
-    parent has threads. If `parent` has ended before the request, this process ends at once.
-    """
+    """Send `number` to this process when `parent`, which started it, ends, if the system is Linux; at once if it has
+    ended. Code between fork and exec (preexec_fn of subprocess) could deadlock if the parent has threads."""
     library = ctypes.CDLL(None, use_errno=True)
     if hasattr(library, "prctl") and library.prctl(
         1, ctypes.c_ulong(number), 0, 0, 0

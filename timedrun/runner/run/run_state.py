@@ -121,11 +121,7 @@ class RunState:
 
     def log_stats(self, reached: Mapping[str, float]) -> None:
         """Log the samples per second, over all ranks, of the epoch or block of training that ends at `reached`, and the
-        loss of its last step.
-
-        The throughput is measured from its start to the synchronization at its end, which waits for all ranks and for
-        the last loss; the device may still run the last backward pass. It includes waiting for data, saving and
-        progress lines, but no evaluation.
+        loss of its last step. The throughput includes waiting for data, saving and progress lines, but no evaluation.
         """
         now = self._monotonic()
         throughput = self.stats.end(self.position.samples, now)

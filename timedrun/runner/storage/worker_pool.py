@@ -1,8 +1,5 @@
-"""Run tasks in worker processes, in any order and few in memory; if a worker fails, the error names its task.
-
-concurrent.futures cannot replace it: its BrokenProcessPool does not name the task of a killed worker, and its workers
-outlive a killed parent.
-"""
+"""Run tasks in worker processes, in any order and few in memory; if a worker fails, the error names its task, as
+that of concurrent.futures does not, whose workers outlive a killed parent."""
 
 import multiprocessing
 import os

@@ -178,7 +178,7 @@ def test_sigterm_to_one_rank_stops_all_at_one_step_with_75_and_the_resumed_run_i
 
 
 def test_a_second_signal_ends_a_run_at_once_with_a_whole_log_and_leaves_no_process(run):
-    wrapper = run.start(*LONG, PET_MAX_RESTARTS="1")  # which starts a rank
+    wrapper = run.start(*LONG, "--checkpoint-minutes", 10, PET_MAX_RESTARTS="1")  # which starts a rank
     until(lambda: run.course(1), 60)
     # Suspended, it gets both before the first can stop the run.
     for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
