@@ -98,6 +98,7 @@ CONFIG_NAME: Final = "config_name"
 CONFIG_DIGEST: Final = "config_digest"
 COMMAND: Final = "command"  # command line of a program that does not log itself; a harness read its output
 REPORTED_SECONDS: Final = "reported_seconds"  # the time that such a program printed itself, beside the harness's clock
+READ_LATE: Final = "read_late"  # seconds that the harness read its line late that starts or stops the clock, the larger
 ENDED_AT_TARGET: Final = "ended_at_target"  # the harness ended such a program there; value: by which signal
 SOURCE_SHA256: Final = "source_sha256"  # of the files of such a program that the harness found and copied
 LEDGER_ENTRY: Final = "ledger_entry"  # SHA-256 of the line of the ledger that announced this run before its clock

@@ -66,6 +66,11 @@ def joules(record: RunRecord) -> tuple[dict[str, float], str]:
 
 
 def disturbances(record: RunRecord) -> tuple[str, ...]:
-    """Return texts of the loads that disturbed a run, in numbers; empty if none did or its log has none."""
+    """Return texts of what disturbed a run, in numbers: loads, and a late look at the line that starts or stops its
+    clock; empty if nothing did or its log has none."""
     blocks = [event.value for event in record.all(keys.MACHINE_LOAD) if isinstance(event.value, dict)]
-    return tuple(text.format(share) for text, share in shares(blocks).items() if share > DISTURBING)
+    texts = [text.format(share) for text, share in shares(blocks).items() if share > DISTURBING]
+    late = record.value(keys.READ_LATE)
+    if is_number(late) and record.minutes is not None and late > DISTURBING * 60 * record.minutes:
+        texts.append(f"the clock's start or stop was read {1000 * late:.0f} ms late")
+    return tuple(texts)

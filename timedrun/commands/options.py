@@ -110,8 +110,8 @@ environment, source and the machine's load.
   timedrun race image_classification baseline methods --runs 5
   timedrun race image_classification baseline methods --ratios 0.5 1 2
   timedrun race command 'python train.py' 'python train.py --lr 0.02' --quality 'val_loss:{}' --target 3.28 --lower
-  timedrun race command --at main --at my-branch --quality 'accuracy {}' --target 0.94 -- python train.py
-  timedrun race command 'python train.py --steps {budget}' --budgets 100,200,400 --quality 'accuracy {}' --target 0.94
+  timedrun race command --at main --at my-branch --quality json:accuracy --target 0.94 -- python train.py
+  timedrun race command 'python train.py --steps {budget}' --budgets 100,200,400 --quality json:accuracy --target 0.94
 
 A file of TOML may hold the options and, as `sides`, a list of configs or command lines, or of {command, label}, and
 what is rare: metric, reported, log, seed_variable, stop_at_target, share, repo, split, unpaired_seeds,
@@ -219,7 +219,7 @@ def add_race(parser: ArgumentParser) -> None:
     add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")
     add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
     add("--minutes", type=at_least(0, float), help="end a command that takes longer (default: no limit)")
-    commit = "a side is the command at this commit"
+    commit = "a side is the command at this commit, or `worktree`"
     add("--at", action="append", default=[], metavar="COMMIT", help=commit)
     add("--build", metavar="COMMAND", default="", help="run in the folder of each commit first")
     given = "numbers in place of {budget} in each command, such as 100,200,400"
@@ -268,7 +268,7 @@ def _add_launch_of_race(parser: ArgumentParser) -> None:
 def _add_reading(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--preset", metavar="NAME", help="read the output of a known script, such as nanogpt or timm")
-    add("--quality", help="pattern of an evaluation with {} for its value, such as 'val_loss:{}'; or mllog")
+    add("--quality", help="pattern of an evaluation with {} for its value, such as 'val_loss:{}'; json:KEY; or mllog")
     target = "quality at which the clock of a command, or the trial of a config, stops; of lengths only recorded"
     add("--target", type=float, metavar="QUALITY", help=target)
     add("--lower", action=BooleanOptionalAction, help="lower quality of commands is better")

@@ -14,8 +14,8 @@ from judging.ground.errors import ExitCode, PreflightError, UsageError
 from judging.ground.race_labels import letters
 from mlevents import keys, record
 from mlevents.terminal_escape import printable, shortened
-from timedrun.racing.checkouts import Revision, checked_out, revisions
-from timedrun.racing.command_run import CommandRun
+from timedrun.racing.checkouts import Revision, checked_out, differences, hint, revisions
+from timedrun.racing.command_run import OUTPUT, CommandRun
 from timedrun.racing.command_side import CommandSide, side_in
 from timedrun.racing.command_source import source_of
 from timedrun.racing.command_tuning import first_trials
@@ -35,6 +35,7 @@ from timedrun.racing.race_file import (
 from timedrun.runner.process.verdict import FINE, verdict_of
 from timedrun.runner.storage.source_copies import digest
 
+LAST_BYTES: Final = 4096  # of the output of a failed run, in which a missing file is named
 LONGEST_LABEL: Final = 40
 """Characters of a command that is its own label; a longer one is labelled by its letter and the words of its own."""
 
@@ -58,8 +59,17 @@ class CommandRequest:
 
 
 def new_race(request: CommandRequest) -> tuple[Path, Race]:
-    """Plan a race of commands, and write its folder."""
+    """Plan a race of commands, find what can be found before it, and write its folder."""
     plan = plan_of(request)
+    if len({turn.seed for turn in plan.race.turns}) > 1:
+        sides = [(side.label, CommandSide(**side.settings)) for side in plan.sides]
+        blind = [label for label, side in sides if not side.names_seed(source_of(side.command, Path.cwd()))]
+        if blind:
+            name, names = sides[0][1].seed_variable, ", ".join(blind)
+            stdio.message(
+                printable(f"{names}: neither the command nor its source names {name}, so that all runs may have one")
+                + f" seed; write {{seed}} in the command, or read the variable {name}"
+            )
     return plan.make_folder(request.results), plan.race
 
 
@@ -74,6 +84,9 @@ def plan_of(request: CommandRequest) -> RacePlan:
     labels = {letter: label for letter, (label, _) in labelled.items()}
     budgets: dict[str, Budget] = {}
     *slower, last = sides
+    repository, changed = Path(request.repo), list[str]()
+    for side in slower if commits else ():
+        changed += differences(repository, commits[side], commits[last])
     tuning, comparisons = None, list[Comparison]()
     no_package = "for a single command; give FOLDER/a to `timedrun package`" if len(sides) == 1 else ""
     if request.budgets or any(BUDGET in side.command for side in sides.values()):
@@ -106,6 +119,7 @@ def plan_of(request: CommandRequest) -> RacePlan:
         comparisons=comparisons,
         budgets=budgets,
         tuning=tuning,
+        differences=changed,
         no_package=no_package,
     )
 
@@ -175,6 +189,10 @@ def command_runs(folder: Path, race: Race, *, new: bool = False) -> Iterator[Sta
             code, interrupted = CommandRun(side, paths, runs=race.runs, label=label, directory=place).run()
             verdict = verdict_of(paths)
             stdio.message(printable(f"{label}: {verdict.words}"))
+            if commits and verdict.code not in FINE:
+                last = (paths.side / OUTPUT).read_bytes()[-LAST_BYTES:].decode(errors="replace")
+                if missing := hint(repository, place, last.splitlines()):
+                    stdio.message(printable(f"{label}: {missing}"))
             return (verdict.code if code in FINE else code), interrupted
 
         yield start

@@ -28,7 +28,7 @@ from mlevents.runlog.protocol import Protocol
 from mlevents.terminal_escape import printable
 from timedrun.racing.command_side import CommandSide, side_in
 from timedrun.racing.command_source import source_of
-from timedrun.racing.output_reader import ESCAPES, OutputReader, Reading
+from timedrun.racing.output_reader import ESCAPES, FINITE, OutputReader, Reading
 from timedrun.racing.received_output import Chunk, FollowedFile, ReceivedOutput
 from timedrun.runner.process.blocks import Outcome
 from timedrun.runner.process.load_counters import LoadCounters, log_load
@@ -47,6 +47,8 @@ WARN_SECONDS, WARN_LINES = 60.0, 1000
 """Without an evaluation, after which there is a warning."""
 MOST_SHOWN: Final = 3  # lines of the output of a run without evaluations
 MOST_COLUMNS: Final = 120  # of such a line
+LIKELY: Final = re.compile(rf"(?i)(loss|acc|top.?1|score|f1|auc|ppl|perplex|reward|bpb|val|eval|test|error).*{FINITE}")
+"""A line that looks like an evaluation."""
 
 
 class CommandRun:
@@ -87,9 +89,15 @@ class CommandRun:
         self._reported: float | None = None
         self._started: float | None = None
         """When the line came that starts the clock, or may start it."""
+        self._late: list[float | None] = []
+        """How late the lines were read that start and stop the clock, in seconds; None: not known."""
+        self._lateness: dict[float, float | None] = {}
+        """That of the last lines, by the time of their arrival."""
         self._reader = OutputReader(side)
         self._lines = 0
         self._last: deque[str] = deque(maxlen=MOST_SHOWN)
+        self._likely: deque[str] = deque(maxlen=MOST_SHOWN)
+        """Lines that look like an evaluation."""
         self._received: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._followed: FollowedFile | None = None
@@ -194,10 +202,11 @@ class CommandRun:
             self._load.begin()
             self._started = self._began
             self._start_clock(log)
+        given = (text.split("=", 1) for text in self.side.environment)
         return subprocess.Popen(
             ["/bin/sh", "-c", command],
             cwd=self.directory,
-            env={**os.environ, self.side.seed_variable: seed, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, **dict(given), self.side.seed_variable: seed, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -232,8 +241,11 @@ class CommandRun:
                         words = f"--log {self.side.log!r} names several files that were written to, {names}; name one"
                         self._take(log, Reading("refused", text=words, at=at))
                     if line.strip():
+                        shown = ESCAPES.sub("", line).strip()[:MOST_COLUMNS]
                         self._lines += 1
-                        self._last.append(ESCAPES.sub("", line).strip()[:MOST_COLUMNS])
+                        self._last.append(shown)
+                        if not self._evaluations and LIKELY.search(shown):
+                            self._likely.append(shown)
                     overdue = self._lines >= WARN_LINES or self._monotonic() - self._began > WARN_SECONDS
                     if overdue and not (warned or self._evaluations):
                         warned = True
@@ -261,9 +273,10 @@ class CommandRun:
         return f"no line of {where} has {what}{hint}"
 
     def _show_output(self) -> None:
-        """Show the last lines of the output."""
-        if self._last:
-            stdio.message("\n".join([f"{self.label}: last lines:", *(printable(f"    {line}") for line in self._last)]))
+        """Show the last lines of the output, and those that look like an evaluation."""
+        for what, lines in (("last lines", self._last), ("lines that look like a quality", self._likely)):
+            if lines:
+                stdio.message("\n".join([f"{self.label}: {what}:", *(printable(f"    {line}") for line in lines)]))
 
     def _lines_of(self, process: subprocess.Popen[bytes], output: BinaryIO) -> Iterator[tuple[str, float]]:
         """Yield the lines that are read, with the times of their arrival, until the process has ended and its pipe is
@@ -274,6 +287,7 @@ class CommandRun:
         rests, closed, exited = {False: (b"", self._began), True: (b"", self._began)}, math.inf, math.inf
 
         def lines(chunk: Chunk) -> Iterator[tuple[str, float]]:
+            self._lateness = dict([*self._lateness.items(), (chunk.at, chunk.late)][-2:])
             output.write(chunk.data)
             *whole, rest = re.split(rb"[\r\n]+", rests[chunk.followed][0] + chunk.data)
             if len(rest) > LONGEST_LINE:
@@ -351,7 +365,7 @@ class CommandRun:
         elif reading.kind in ("start", "start held") and not log.started:
             if reading.at != self._started:
                 self._load.begin()
-                self._started = reading.at
+                self._started, self._late = reading.at, [self._lateness.get(reading.at)]
             if reading.kind == "start":
                 self._start_clock(log)
         elif reading.kind == "quality" and log.started:
@@ -400,6 +414,9 @@ class CommandRun:
         """Log the end of the run, and before it the time that the command reported last."""
         if self._reported is not None:
             log.event(keys.REPORTED_SECONDS, self._reported)
+        late = [*self._late, self._lateness.get(self._now, 0.0)]
+        known = [seconds for seconds in late if seconds is not None]
+        log.event(keys.READ_LATE, round(max(known), 6) if len(known) == len(late) else None)
         assert self._started is not None
         at_target = self._quality is not None and self.side.reached(self._quality)
         if at_target and self._now - self._started < SHORTEST:

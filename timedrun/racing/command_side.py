@@ -1,7 +1,7 @@
 """Side of a race that is a command: what is run, and what is read of its output."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,7 @@ class CommandSide(OutputSettings):
     directory: str = "."  # working directory, relative to that of the race
     log: str = ""
     """File that the command writes, in `directory`, which is read in place of its output; it may have wildcards."""
+    environment: Sequence[str] = ()  # further environment variables, as NAME=VALUE
     seed_variable: str = "SEED"  # environment variable with the seed
     to_end: bool = False  # without `stop`, the clock stops when the process ends, whatever the quality
     stop_at_target: bool = False

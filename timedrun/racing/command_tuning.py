@@ -21,7 +21,7 @@ from timedrun.racing.tuning_report import TuningReport
 
 SPLIT: Final = "TIMEDRUN_SPLIT"  # environment variable of a trial with the data that the user states
 PLACE: Final = re.compile(r"\{(\w+):([^{}]*)\}")
-PRESET: Final = ("after", "before", "hint")
+PRESET: Final = ("after", "before", "unreadable", "hint", "environment")
 """Settings of every side that no option has, only presets."""
 KEPT: Final = (
     *("quality", "target", "lower", "metric", "start", "stop", "stop_at_target", "reported", "log", "seed_variable"),

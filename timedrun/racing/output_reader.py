@@ -10,19 +10,20 @@ from typing import Any, Final, Literal, NamedTuple
 
 from judging.ground.errors import UsageError
 from mlevents import keys
-from mlevents.event import MARK, is_number
+from mlevents.event import MARK
 
 MLLOG: Final = "mllog"
+JSON: Final = "json:"
 MOST_COLUMNS: Final = 16  # of a line, that are not finite
 MOST_DIGITS: Final = 18  # of a step: a log has numbers of 64 bits
-UNITS: Final = {"seconds": 1.0, "ms": 1e-3}
+UNITS: Final = {"seconds": 1.0, "ms": 1e-3, "minutes": 60.0}
 """Names of the group of a pattern of reported times, and the unit in seconds."""
 ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][0-9AB]|[0-Z\\^_`a-z])")
 """Control sequences of a terminal, such as colours (ECMA-48)."""
 FINITE: Final = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 NOT_FINITE: Final = r"(?<![A-Za-z])[-+]?(?i:nan|inf(?:inity)?)(?![A-Za-z])"
 NUMBER: Final = re.compile(f"{FINITE}|{NOT_FINITE}")
-PLACE: Final = re.compile(r"(?<!\\)\{(|quality|step|seconds|ms)\}")  # stands for a number in a pattern
+PLACE: Final = re.compile(r"(?<!\\)\{(|quality|of|step|seconds|ms|minutes)\}")  # stands for a number in a pattern
 BEGINS: Final = re.compile(r"[^\w]*\.?\d")  # of a text that is meant as a number
 BEFORE: Final = re.compile(r"\d(?:[._'’\u00a0\u2009\u202f]|[eE][-+]?)?$")
 """Ends the text before a match that is the end of a number."""
@@ -52,19 +53,20 @@ class OutputSettings:
 
     quality: str
     """Evaluations: a regular expression with `{}` for the value and maybe `{step}`, or with groups `quality` and
-    `step`, or one group; `mllog` for MLPerf's events."""
+    `step`, or one group; `json:KEY` for lines of JSON; `mllog` for MLPerf's events."""
     target: float
     lower: bool = False  # lower quality is better
     metric: str = "quality"
     start: str = ""  # pattern of the line at which the clock starts; empty: when the process is started
     stop: str = ""  # pattern of the line at which the clock stops; empty: the first evaluation that reaches the target
     reported: str = ""
-    """Pattern of the time that the command reports itself, with `{seconds}` or `{ms}`, or such a group."""
+    """Pattern of the time that the command reports itself, with `{seconds}`, `{ms}` or `{minutes}`, or such a group."""
     after: str = ""
     """Pattern of the lines after which the next evaluation counts, and no other: those of a validation's bar."""
     before: str = ""
     """Pattern of a line after that of `start` that shows it to be of before the training, unless a group `inside` of it
     shows the contrary, or an evaluation has counted: the next such line starts the clock."""
+    unreadable: str = ""  # pattern of lines of output from which no evaluation can be read
     hint: str = ""  # what to do where an evaluation, or the start, cannot be read
 
     def reached(self, quality: float) -> bool:
@@ -99,15 +101,14 @@ class OutputReader:
         self.side = side
         self._start, self._stop = compiled("--start", side.start), compiled("--stop", side.stop)
         self._before_start = compiled("before", side.before)
-        self._armed_by = compiled("after", side.after)
+        self._armed_by, self._unreadable = compiled("after", side.after), compiled("unreadable", side.unreadable)
         self._reported = compiled("--reported", side.reported, "seconds")
         if self._reported and not UNITS.keys() & self._reported.groupindex.keys():
-            raise UsageError(f"--reported {side.reported!r} names no unit; write {{seconds}} or {{ms}} for the number")
+            raise UsageError(
+                f"--reported {side.reported!r} names no unit; write {{seconds}}, {{ms}} or {{minutes}} for the number"
+            )
         self._quality = self._diverging = None
-        if side.quality.startswith("json:"):
-            key = side.quality.removeprefix("json:")
-            raise UsageError(f"--quality {side.quality!r} is no form any more; write the pattern '\"{key}\": {{}}'")
-        if side.quality != MLLOG:
+        if side.quality != MLLOG and not side.quality.startswith(JSON):
             pattern = self._quality = compiled("--quality", side.quality)
             if pattern is None or (pattern.groups != 1 and "quality" not in pattern.groupindex):
                 raise UsageError(f"--quality {side.quality!r} has no place for the value; write 'val_loss:{{}}'")
@@ -136,6 +137,8 @@ class OutputReader:
         self._in_traceback = bool(TRACEBACK.search(line)) or (self._in_traceback and bool(INDENTED.match(line)))
         if self._in_traceback:  # it shows lines of the source
             return
+        if self._unreadable and self._unreadable.search(line):
+            yield Reading("refused", text=self.side.hint, at=at)
         if self._before_start and (match := self._before_start.search(raw)):
             self._is_before = not match.groupdict().get("inside")
             if not self._is_before:
@@ -193,14 +196,16 @@ class OutputReader:
             key = values.get("key")
             if key in (keys.RUN_START, keys.RUN_STOP):
                 return Reading("start" if key == keys.RUN_START else "stop", at=at)
-            value = values.get("value")
-            return Reading("quality", float(value), at=at) if key == keys.EVAL_ACCURACY and is_number(value) else None
+            return _json_number(values.get("value"), None, line, at) if key == keys.EVAL_ACCURACY else None
+        if side.quality.startswith(JSON):
+            values = _object(line)
+            return _json_number(values.get(side.quality.removeprefix(JSON)), values.get("step"), line, at)
         if not self._armed or (match := self._match(line)) is None:
             return None
         groups = match.groupdict()
         try:
             value = whole(match, "quality" if match.re is self._diverging else self._group)
-            step = whole(match, "step") if groups.get("step") else None
+            step, of = (whole(match, name) if groups.get(name) else None for name in ("step", "of"))
         except Part as part:
             words = f"--quality {part} in the line {_shown(line)}; {self._better(part)}"
             return Reading("refused", text=words, at=at)
@@ -208,6 +213,8 @@ class OutputReader:
             text = match[self._group]  # None in a line with the step alone
             return Reading("text", text=f"--quality reads {text!r}, which is no number", at=at) if text else None
         self._armed = not side.after
+        if of is not None:  # a count of so many is exact in both units
+            value = (1 if side.target <= 1 else 100) * value / of if of else math.nan
         return Reading("quality", value, _step(step), at=at)
 
     def _match(self, line: str) -> re.Match[str] | None:
@@ -225,8 +232,7 @@ class OutputReader:
     def _better(self, part: Part) -> str:
         """Return what to write in place of a pattern that reads a part of a number."""
         given = self.side.quality
-        assert self._quality
-        pattern = given if PLACE.search(given) else _with_group(self._quality, self._group, "{}")
+        pattern = given if PLACE.search(given) or not self._quality else _with_group(self._quality, self._group, "{}")
         if "%" in str(part):
             return f"write --quality {f'{pattern}%'!r}, and --target in percent"
         if "," in str(part) or pattern == given:
@@ -329,6 +335,17 @@ def _with_group(pattern: re.Pattern[str], group: str | int, new: str) -> str:
         elif token[0] == ")" and opened and opened.pop() == wanted:
             end = token.end()
     return text[:begin] + (new if PLACE.search(new) else f"(?P<quality>{new})") + text[end:]
+
+
+def _json_number(value: Any, step: Any, line: str, at: float) -> Reading | None:
+    """Return the evaluation that a value of JSON is, also a number in quotes."""
+    if isinstance(value, str) and not NUMBER.fullmatch(value):
+        kind: Literal["refused", "text"] = "refused" if BEGINS.match(value) else "text"
+        words = f"--quality reads {value!r}, which is no number of JSON, in the line {_shown(line)}; print one"
+        return Reading(kind, text=words, at=at)
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return None
+    return Reading("quality", float(value), _step(step if type(step) is int else None), at=at)
 
 
 def _object(text: str) -> dict[str, Any]:

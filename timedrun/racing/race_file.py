@@ -167,6 +167,7 @@ class Race:
     ablation: bool = False
     budgets: dict[str, Budget] = field(default_factory=dict)
     """Sweep: budget of each side by its folder; the first curve is the baseline. Empty for a race."""
+    differences: list[str] = field(default_factory=list)  # what differs between the commits of the sides, as lines
     until_decided: bool = False  # the race ends with the round after which every comparison has a verdict
     tuning: Tuning | None = None  # the runs are trials of a search; None: a race or a sweep
     tuned: dict[str, Tuned] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Output of a command, read by a thread as it arrives, with the times of its arrival."""
+"""Output of a command, read by a thread as it arrives, with the times of its arrival and how late they may be."""
 
 import contextlib
 import glob
@@ -7,7 +7,7 @@ import select
 import threading
 from collections.abc import Callable
 from queue import Empty, Full, Queue
-from typing import IO, Final, NamedTuple
+from typing import IO, Final, NamedTuple, Self
 
 MOST_READ: Final = 1 << 10  # chunks of 64 KiB that were read and not yet taken
 POLL_SECONDS: Final = 0.1
@@ -19,6 +19,8 @@ class Chunk(NamedTuple):
 
     at: float
     data: bytes
+    late: float | None = 0.0
+    """Seconds that the reader was runnable and not running since the chunk before; None: not known."""
     followed: bool = False  # it is of the file of --log
 
 
@@ -50,6 +52,33 @@ class FollowedFile:
         return data
 
 
+class SchedulerDelays:
+    """Time that the calling thread was runnable and not running, since it last asked; Linux counts it."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        self._known = self._seconds() or 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+    def _seconds(self) -> float | None:
+        return None if self._file is None else int(os.pread(self._file, 100, 0).split()[1]) / 1e9
+
+    def since_last(self) -> float | None:
+        """Return the seconds since the last call, None if the kernel does not count them."""
+        if (seconds := self._seconds()) is None:
+            return None
+        late, self._known = seconds - self._known, seconds
+        return late
+
+
 class ReceivedOutput:
     """Chunks of what arrives in `pipe`, or is written to the file that is followed.
 
@@ -75,20 +104,20 @@ class ReceivedOutput:
         self._thread.join()
         left = [self._chunks.get() for _ in range(self._chunks.qsize())]
         written = self._followed.read() if self._followed else b""
-        return [*left, Chunk(self._monotonic(), written, True)] if written else left
+        return [*left, Chunk(self._monotonic(), written, None, True)] if written else left
 
     def _receive(self) -> None:
         followed, poller = self._followed, select.poll()
 
         def put(data: bytes, is_followed: bool = False) -> None:
-            chunk = Chunk(self._monotonic(), data, is_followed)
+            chunk = Chunk(self._monotonic(), data, delays.since_last(), is_followed)
             while True:
                 with contextlib.suppress(Full):
                     return self._chunks.put(chunk, timeout=POLL_SECONDS)
                 if self._stop.is_set():
                     return
 
-        with self._pipe as pipe:
+        with self._pipe as pipe, SchedulerDelays() as delays:
             poller.register(pipe, select.POLLIN)
             is_open = True
             while (is_open or followed) and not self._stop.is_set():

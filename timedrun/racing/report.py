@@ -44,6 +44,8 @@ MISSED = {"target-reached", "status-success", "log-fails"}
 EQUAL = 0.8  # shares of the longest time of tuning from here on count as equal
 SHORT, RESOLUTION = 0.1, 0.004
 """Seconds of a run below which the clock counts, and its resolution: lines are read by a thread of a busy process."""
+FEW, FAR = 4, 2.0
+"""Runs of which the first one is compared with the others, and the factor beyond them that is named."""
 Sets = dict[str, list[RunSummary]]
 Packager = Callable[[Race, Path], tuple[str, bool, dict[str, Any]]]
 """Packages the sides of a race in its folder; returns the lines to print, True if a check of the package failed, and
@@ -393,7 +395,7 @@ class Report:
         return replace(ratio, low=ratio.low / factor, high=ratio.high * factor, p=None)
 
     def doubts(self, side: str) -> list[str]:
-        """Return lines on what the times of a side do not show: seeds without effect, and a coarse clock."""
+        """Return lines on what the times of a side do not show: seeds without effect, a cache, and a coarse clock."""
         label, runs, lines = self.race.sides[side], self.sets[side], list[str]()
         curves = {tuple(point.value for point in run.quality) for run in runs}
         if len(curves) == 1 < len({run.seed for run in runs}) and (len(runs) > 2 or len(min(curves)) > 1):
@@ -406,6 +408,12 @@ class Report:
                     what = f"{command.seed_variable} is not read; the interval is the machine's alone"
             lines.append(f"seeds       {label}: every run has the same qualities: {what}")
         times = [time for run in runs if (time := seconds(run)) is not None]
+        if len(times) >= FEW and not min(times[1:]) / FAR <= times[0] <= max(times[1:]) * FAR:
+            ratio = times[0] / median(times[1:])
+            lines.append(
+                f"first run   {label}: {times[0]:.3g} s, {ratio:.2g} times the others ({min(times[1:]):.3g} to"
+                f" {max(times[1:]):.3g} s), as with a cache: warm it up before, or clear it in each run"
+            )
         if times and min(times) < SHORT and self.race.benchmark == COMMANDS:
             lines.append(
                 f"short       {label}: a run of {1000 * min(times):.0f} ms; a line's time is {1000 * RESOLUTION:.0f} ms"
@@ -485,6 +493,7 @@ class Report:
             lines.append(printable(f"emulated    {self.race.sides[side]}: {what}; its ratios hold on such CPUs only"))
         lines += [printable(words) for side in self.race.sides for words in self.doubts(side)]
         lines += [printable(f"tuning      {words}") for words in self.tuning_words]
+        lines += map(printable, self.race.differences)
         for number in range(self.race.runs):
             sessions = {turn.session for turn in self.race.turns if (turn.number, turn.status) == (number, "finished")}
             if len(sessions) > 1:

@@ -4,14 +4,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from judging.comparison.tradeoff import Comparison, Curve, compare_curves, ended, with_energy
+from judging.ground.config_values import flatten
 from judging.ground.errors import UsageError
 from judging.ground.race_labels import label_of
+from judging.ground.result_files import ResultPaths, read_json
 from judging.scoring.run_set import distinct_sets_at
 from mlevents.summary import RunSummary
 from timedrun.racing.race_file import Race, paths_of, planned
 
+WARM_UPS: Final = ("schedule.warmup_epochs", "schedule.warmup_steps")
+COUPLED: Final = ("sgd", "adam")  # optimizers whose weight decay is part of the gradient
 Budgets = dict[str, dict[float, dict[int, RunSummary]]]
 
 
@@ -71,7 +76,31 @@ def _add(budgets: Budgets, label: str, ratio: float, runs: Iterable[RunSummary])
 
 
 def compared(curves: Sequence[Curve]) -> list[Comparison]:
-    """Compare curves with the first, with a warning if that has one budget."""
+    """Compare curves with the first, with the reasons for which that may be unfair."""
     first, *others = compare_curves(curves)
-    warnings = () if len(curves[0].budgets) > 1 else ("the baseline has one budget, so that its curve is not known",)
-    return [first, *(replace(other, warnings=warnings) for other in others)]
+    pairs = zip(others, curves[1:], strict=True)
+    return [first, *(replace(other, warnings=tuple(unfairness(curves[0], curve))) for other, curve in pairs)]
+
+
+def unfairness(baseline: Curve, curve: Curve) -> list[str]:
+    """Return why a comparison with `baseline` may be unfair to it, by the configs of the runs: it has one budget, or
+    lacks the precision, the decoupled weight decay or the warm-up that `curve` has."""
+    reasons = [] if len(baseline.budgets) > 1 else ["the baseline has one budget, so that its curve is not known"]
+    base, other = _config(baseline), _config(curve)
+    if base.get("precision") == "fp32" != other.get("precision", "fp32"):
+        reasons.append(f"the baseline computes in fp32, not in {other['precision']}")
+    coupled, decoupled = (str(config.get("optimizer.kind", "")) for config in (base, other))
+    if coupled in COUPLED and base.get("optimizer.weight_decay") and decoupled.startswith("decoupled"):
+        reasons.append(f"the baseline's weight decay is coupled to the rate ({coupled}, not {decoupled})")
+    warm_ups = [any(config.get(name) for name in WARM_UPS) for config in (base, other)]
+    if warm_ups[1] and not warm_ups[0]:
+        reasons.append("the baseline has no warm-up")
+    return reasons
+
+
+def _config(curve: Curve) -> dict[str, object]:
+    """Return the settings of a curve's first run, {} if they were not recorded."""
+    run = next(iter(next(iter(curve.budgets.values())).values()))
+    number = run.path.stem.rpartition("_")[2]
+    path = ResultPaths(run.path.parent, int(number)).config if number.isdigit() else None
+    return flatten(read_json(path)) if path is not None and path.is_file() else {}

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import fmean
 from types import FrameType
 from typing import Final
 
@@ -13,10 +14,13 @@ from judging.ground import stdio
 from judging.ground.result_files import ResultPaths, hold, new_folder
 from mlevents.record import read
 from timedrun.racing.race_file import COMMANDS, Race, Start, Status, Turn, paths_of
+from timedrun.runner.process.progress import duration
 from timedrun.runner.process.stop_signals import handling
 from timedrun.runner.process.verdict import FINE, verdict_of
 
 MOST_FAILURES: Final = 3  # failures in a row that end a side
+
+MISSING: Final = "its log is missing; put it back and use --resume"
 
 
 def run_all(
@@ -49,7 +53,7 @@ def run_all(
             yield turn
             of = "" if race.tuning else f"/{len(race.turns)}"
             said = f"timedrun {verb or race.verb}: run {place}{of}, {label}"
-            stdio.message(f"{said}, seed {turn.seed}")
+            stdio.message(f"{said}, seed {turn.seed}{_left(race)}")
             if received:
                 turn.status = "planned"
                 yield turn
@@ -114,20 +118,36 @@ def _outcome(paths: ResultPaths, code: int | None, interrupted: bool) -> tuple[S
     return "interrupted" if interrupted else "failed", (how + words).replace(str(paths.folder), paths.folder.name)
 
 
+def _left(race: Race) -> str:
+    """Return the estimated time left as ", about 2 min left", "" before the first run has ended."""
+    known = {side: [turn.seconds for turn in race.of_side(side, "finished")] for side in race.sides}
+    everything = [seconds for times in known.values() for seconds in times]
+    if not everything or race.tuning:
+        return ""
+    left = sum(fmean(known[turn.side] or everything) for turn in race.turns if turn.status in ("planned", "running"))
+    return f", about {duration(left)} left"
+
+
 def settle(race: Race, folder: Path) -> None:
-    """Note how runs ended that were going on when the race was killed. Raises BlockingIOError if such a run still goes
-    on."""
+    """Note how runs ended that were going on when the race was killed, and which logs are missing or back. Raises
+    BlockingIOError if such a run still goes on."""
     for turn in race.turns:
         if turn.status == "running":
             paths = paths_of(folder, turn)
             if paths.environment.is_file():
                 hold(paths)
             turn.status, turn.why = _outcome(paths, None, interrupted=True)
+        elif turn.status == "finished" and not paths_of(folder, turn).log.is_file():
+            turn.status, turn.why = "failed", MISSING
+        elif turn.why == MISSING and paths_of(folder, turn).log.is_file():
+            turn.status, turn.why = "finished", ""
 
 
 def plan_again(race: Race, folder: Path) -> None:
     """Plan the interrupted runs of a race again, with their numbers and seeds, and move their files to interrupted_K,
-    each log as interrupted_N.txt, which is no result. Failed runs stay failed: a repetition would have no partner."""
+    each log as interrupted_N.txt, which is no result. They are not resumed: the interruption would count on their
+    clocks, and their times would not compare. Failed runs stay failed, since a later repetition would have no partner.
+    """
     aside = new_folder(None, folder, "interrupted")
     race.session += race.left  # another report alone is no session
     for turn in race.turns:

@@ -6,7 +6,7 @@ import pytest
 
 from judging.ground.errors import PreflightError, UsageError
 from tests.timedrun.conftest import git
-from timedrun.racing.checkouts import checked_out, revisions
+from timedrun.racing.checkouts import LOCKED, WORKTREE, checked_out, differences, hint, revisions
 
 
 @pytest.fixture
@@ -34,29 +34,78 @@ def test_each_side_has_its_commit_built_and_the_shared_data_and_no_folder_stays(
     assert len(git(repository, "worktree", "list").splitlines()) == 1 and not (repository / "built.py").exists()
 
 
+def test_of_a_folder_that_the_commit_has_in_part_what_is_untracked_is_shared(repository):
+    (repository / "data" / "prepare.py").touch()
+    git(repository, "add", "data/prepare.py"), git(repository, "commit", "--quiet", "-m", "Part")
+    (repository / "data" / "more").mkdir()
+    (repository / "data" / "more" / "a").write_text("1")
+    (repository / ".gitignore").write_text("tokens\n")
+    sides = dict(zip("ab", revisions(repository, ["HEAD", "main"]), strict=True))
+    with checked_out(repository, sides, shared=["data"]) as places:
+        assert (places["b"] / "data").is_symlink()
+        part = {path.name: path.is_symlink() for path in (places["a"] / "data").iterdir()}
+        assert part == {"prepare.py": False, "tokens": True, "more": True}
+    git(repository, "rm", "--quiet", "--cached", "data/prepare.py"), git(repository, "commit", "--quiet", "-m", "None")
+    with checked_out(repository, sides, shared=["data"]) as places:  # all of it is untracked now, not so in the commit
+        assert {path.name: path.is_symlink() for path in (places["a"] / "data").iterdir()} == part
+    with pytest.raises(PreflightError, match="leave it out"), checked_out(repository, sides, shared=["train.py"]):
+        pass
+
+
+SHARE, EMPTY = "is in no commit: add share =", "is in a submodule, which is empty here: add --build 'git"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'data/tokens'", f'data/tokens {SHARE} ["data"]'),
+        ("cat: {place}/data/tokens: No such file or directory", f'data/tokens {SHARE} ["data"]'),
+        ("no weights in part/model.bin.", f'part/model.bin {SHARE} ["part"]'),
+        ("cannot open 'a b.txt'", f'a b.txt {SHARE} ["a b.txt"]'),
+        ("ModuleNotFoundError: No module named 'lib.q'", f"lib/q {EMPTY}"),
+        ("can't open file '{place}/lib/q.py': [Errno 2]", f"lib/q.py {EMPTY}"),
+        ("FileNotFoundError: 'nowhere/tokens' ../repository/data/tokens train.py loss 0.5 in part/own.py", ""),
+    ],
+)
+def test_a_missing_file_is_traced_to_the_option_that_brings_it(repository, line, told):
+    (repository / "part").mkdir()
+    (repository / "part" / "own.py").touch()
+    git(repository, "clone", "--quiet", ".", "lib")
+    git(repository, "add", "part/own.py"), git(repository, "submodule", "--quiet", "add", "./lib", "lib")
+    git(repository, "commit", "--quiet", "-m", "Library")
+    (repository / "part" / "model.bin").touch()
+    (repository / "a b.txt").touch()
+    with checked_out(repository, dict(zip("a", revisions(repository, ["HEAD"]), strict=True))) as places:
+        found = hint(repository, places["a"], ["epoch 1", line.format(place=places["a"])])
+    assert found.startswith(told) and bool(found) == bool(told)
+
+
 def test_only_what_is_in_the_repository_is_shared(repository):
     sides = dict(zip("a", revisions(repository, ["main"]), strict=True))
     with checked_out(repository, sides, shared=[str(repository / "data")]) as places:
         assert (places["a"] / "data" / "tokens").read_text() == "0"
-    for name, words in (("../other", "outside of"), ("train.py", "has it in the commit; name what is untracked")):
-        with pytest.raises(PreflightError, match=words), checked_out(repository, sides, shared=[name]):
-            pass
+    with pytest.raises(PreflightError, match="outside of"), checked_out(repository, sides, shared=["../other"]):
+        pass
+
+
+def test_what_differs_is_told(repository):
+    lines = differences(repository, *revisions(repository, ["main", "faster"]))
+    assert "Print two" in lines[1] and lines[-1] == "files that differ: 2; of what is installed: requirements.txt"
 
 
 def test_changes_that_no_side_has_are_refused_unless_the_tree_itself_is_one(repository):
     (repository / "train.py").write_text("print(3)\n")
-    with pytest.raises(UsageError, match=r"1 files: train.py.*commit them, or name the tree"):
+    with pytest.raises(UsageError, match=r"1 files: train.py.*commit them, or name --at worktree"):
         revisions(repository, ["main", "faster"])
     below = repository / "data"  # of it, too, both sides start at the top
-    stash = git(repository, "stash", "create")
-    with checked_out(below, dict(zip("ab", revisions(repository, ["main", stash]), strict=True))) as places:
+    with checked_out(below, dict(zip("ab", revisions(repository, ["main", WORKTREE]), strict=True))) as places:
         assert (places["b"] / "train.py").read_text() == "print(3)\n"
     assert (repository / "train.py").read_text() == "print(3)\n"
 
 
-@pytest.mark.parametrize("name", ["mian", "--all"])
-def test_an_unknown_commit_is_named(repository, name):
-    with pytest.raises(UsageError, match=f"--at {name}: no such commit"):
+@pytest.mark.parametrize(("name", "words"), [("mian", "branches: faster, main"), ("--all", "no such commit")])
+def test_an_unknown_commit_is_named_with_the_branches(repository, name, words):
+    with pytest.raises(UsageError, match=words):
         revisions(repository, [name])
 
 
@@ -68,3 +117,12 @@ def test_no_repository_a_failed_build_and_missing_data_are_refused(repository, t
         with pytest.raises(PreflightError, match=words), checked_out(repository, sides, **options):
             pass
     assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "fixes"),
+    [("uv.lock", True), ("pyproject.toml", True), ("docs/requirements-dev.txt", True), ("my.pyproject.toml", False)]
+    + [("results/.lock", False), ("results/.ledger.jsonl.lock", False), ("methods/cards/mixup.toml", False)],
+)
+def test_files_that_fix_what_is_installed_are_known_by_their_names(name, fixes):
+    assert bool(LOCKED.search(name)) == fixes

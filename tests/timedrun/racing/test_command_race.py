@@ -9,14 +9,11 @@ import subprocess
 import sys
 import tomllib
 from argparse import Namespace
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from judging.checking.verdicts import check_paths
 from mlevents.record import read
 from tests.timedrun.conftest import git
 from timedrun.cli import main
@@ -34,9 +31,11 @@ for step in range(1, 5):
     print(f"step:{step} val_loss:{4.0 / step + 0.001 * seed:.4f}")
 """
 SWEPT = """
-sleep $(echo "$1 $2" | awk '{print 0.005 * $1 * $2}')
-echo loss:$(echo $1 | awk '{print 1 / $1}')
-sleep 0.1
+import sys, time
+budget, factor = int(sys.argv[1]), float(sys.argv[2])
+time.sleep(0.005 * budget * factor)
+print(f"loss:{1 / budget}")
+time.sleep(0.1)
 """
 READ = ["--quality", r"step:(?P<step>\d+) val_loss:(?P<quality>[0-9.]+)", "--target", "1.1", "--lower"]
 
@@ -48,15 +47,8 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path / "work")
     unpackaged = "timedrun.commands.command_race.package_race"  # `packaged` has one, and it takes 2 s
     monkeypatch.setattr(unpackaged, lambda race, folder: ("", False, {}))
-    # MLCommons' checker and figures take a second each; `raced` has them.
-    monkeypatch.setattr("timedrun.racing.report.check_paths", partial(strictly_checked, check_paths))
-    monkeypatch.setattr("timedrun.racing.report.plot.plot_quality", lambda *_, **__: None)
     (tmp_path / "train.py").write_text(SCRIPT)
     return shlex.join([sys.executable, str(tmp_path / "train.py")])
-
-
-def strictly_checked(check: Callable[..., Any], paths: list[Path], rules: None, run_official: bool) -> Any:
-    return check(paths, rules, run_official=False)
 
 
 def test_two_commands_are_raced_and_the_faster_one_is_named(train, capsys):
@@ -124,7 +116,7 @@ def test_a_second_side_that_misses_the_target_or_is_worse_at_one_length_is_disca
     assert (decisions, codes) == (["discard", "discard", "keep"], [1, 1, 0])
 
 
-def test_commits_are_raced_and_one_commit_twice_is_a_control_at_it(train):
+def test_commits_are_raced_and_what_differs_is_told_and_one_commit_twice_is_a_control_at_it(train, capsys):
     for words, factor in ((["init", "--quiet", "-b", "main"], 4), (["checkout", "--quiet", "-b", "fast"], 1)):
         git(Path(), *words)
         Path("train.sh").write_text(f"exec {train} {factor}\n")
@@ -133,9 +125,10 @@ def test_commits_are_raced_and_one_commit_twice_is_a_control_at_it(train):
     Path("data").touch()  # untracked, so in no commit
     race, script = ["race", "command", "--at", "fast", *READ], ["--", "sh", "-c", "sh train.sh; test ! -e data"]
     assert main([*race[:2], "--at", "main", *race[2:], "--runs", "2", "--results", "race", *script]) == 0
+    assert "Factor 1" in capsys.readouterr().out
     report = json.loads(Path("race/race.json").read_text())
     slow, fast = (min(times) for times in report["runs_seconds"].values())
-    assert slow > 1.5 * fast
+    assert slow > 1.5 * fast and "Factor 1" in report["race"]["differences"][1]
     commits = {json.loads(Path(f"race/{side}/run_0/provenance.json").read_text())["commit"] for side in "ab"}
     assert len(commits) == 2
     assert main(["race", "command", "--resume", "race"]) == 0
@@ -204,20 +197,21 @@ def test_a_race_ends_after_a_first_run_without_an_evaluation_and_shows_its_outpu
     read = ["--quality", "accuracy {}", "--target", "0.9", "--runs", "3", "--results"]
     assert main(["race", "command", "echo acc 0.95", "echo accuracy 0.95", *read, "wrong"]) == 1
     said = capsys.readouterr()
-    assert "5 runs are left out" in said.err and "last lines:\n    acc 0.95\n" in said.err
+    assert "neither the command nor its source names SEED" in said.err and "5 runs are left out" in said.err
+    assert "last lines:\n    acc 0.95\n" in said.err and "lines that look like a quality:\n    acc 0.95\n" in said.err
     assert "left out    echo accuracy 0.95, runs 0, 1, 2: the first run of echo acc 0.95 had no eval" in said.out
     sides = ["sleep 0.1; echo accuracy 0.95 $SEED", "echo no data; exit 2", "sleep 0.2; echo accuracy 0.95 $SEED"]
     assert main(["race", "command", *sides, *read, "race"]) == 1
     said = capsys.readouterr()
-    assert "2 runs are left out: the first run of echo no data; exit 2 had" in said.err
+    assert "names SEED" in said.err and "2 runs are left out: the first run of echo no data; exit 2 had" in said.err
     turns = json.loads(Path("race/race.json").read_text())["race"]["turns"]
     ends = {side: [turn["status"] for turn in turns if turn["side"] == side] for side in "abc"}
     assert ends == {"a": ["finished"] * 3, "b": ["failed", "left out", "left out"], "c": ["finished"] * 3}
 
 
 def test_commands_are_swept_over_budgets_to_their_end(train, capsys):
-    Path("train.sh").write_text(SWEPT)
-    train = "sh train.sh"
+    Path("train.py").write_text(SWEPT)
+    train = shlex.join([sys.executable, "train.py"])
     sides = f"sides = [{{command = '{train} {{budget}} 1', label = 'base'}}, '{train} {{budget}} 4']\nruns = 2\n"
     Path("sweep.toml").write_text(sides + "quality = 'loss:(.*)'\ntarget = 0\nlower = true\nbudgets = [40, 10]\n")
     assert main(["race", "sweep.toml", "--results", "sweep"]) == 0
@@ -229,8 +223,14 @@ def test_commands_are_swept_over_budgets_to_their_end(train, capsys):
     for curve, factor in ((base, 1), (other, 4)):  # a line after the last quality is still on the clock
         for gain in curve["gains"]:
             assert 60 * gain["minutes"] >= 0.005 * factor * gain["ratio"] + 0.1
-    assert main(["compare", "sweep", "--baseline", "base"]) == 0
-    assert "next: a race of base at --budgets" in capsys.readouterr().out
+    assert main(["compare", "sweep", "--baseline", "base", "--out", "figure.png"]) == 0
+    printed = capsys.readouterr().out
+    rows = [line.removeprefix("base").split() for line in printed.splitlines() if line.rstrip().endswith("baseline")]
+    assert "next: a race of base at --budgets" in printed
+    assert [row[0] for row in rows] == ["10", "40"] and Path("figure.png").is_file()
+    assert main(["explore", "sweep", "--out", "page.html"]) == 0
+    assert '"config":"base 40"' in Path("page.html").read_text()
+    assert main(["race", "--resume", "sweep"]) == 0 and '"session": 2' not in Path("sweep/race.json").read_text()
 
 
 def test_a_file_holds_a_race_and_the_command_line_comes_first(train):

@@ -17,6 +17,7 @@ from mlevents import keys
 from mlevents.checks.log_check import check
 from mlevents.record import read
 from mlevents.runlog import RunLog
+from mlevents.summary import summarize
 from timedrun.racing import command_run, received_output
 from timedrun.racing.command_run import CommandRun
 from timedrun.racing.command_side import CommandSide
@@ -95,12 +96,13 @@ def test_a_run_has_the_qualities_and_the_time_that_its_settings_say(
         ("echo accuracy 93.9", {"quality": "accuracy {}", "lower": False}, "a percentage? Give --target 100"),
         ("echo loss:3 > a.log; echo loss:3 > b.log", {"log": "*.log"}, "names several files that were written to"),
         ("true", {"log": "*.log"}, "no line of *.log (no such new file) has a quality"),
+        ("echo unreadable bar", {"unreadable": "unreadable", "hint": "use another"}, "use another"),
         ("echo loss:0.5; echo go; sleep 0.1", {"start": "go"}, "a quality stands before the one that starts it"),
         ("echo end; echo loss:0.5", {"stop": "end"}, "none stands before the line that stops the clock"),
         ("echo loss:5%", {"quality": r"loss:(\S+)"}, "--quality reads '5%', which is no plain number"),
         ("echo loss:0.5.; echo end", {"quality": "loss:([0-9.]+)", "stop": "never"}, "has the pattern --stop 'never'"),
         ("echo loss:0.5; echo loss:nan; echo end", {"quality": r"loss:(\S+)", "stop": "end"}, "the training diverged"),
-        ("""echo '{"loss": NaN}'""", {"quality": '"loss": {}'}, "is nan: the training diverged"),
+        ("""echo '{"loss": NaN}'""", {"quality": "json:loss"}, "is nan: the training diverged"),
         ("kill -KILL $$", {}, "ended by SIGKILL"),
         ("head -c 3000000 /dev/urandom; echo; echo loss:3", {}, "target not reached"),
         ("printf 'loss:4\\rloss:3'", {}, "target not reached"),
@@ -215,6 +217,14 @@ def test_one_warning_comes_while_a_run_prints_no_evaluation(tmp_path, monkeypatc
     run(tmp_path / "set", "for i in 1 2 3 4 5 6 7; do echo val $i; done; echo loss:0.5")
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "so far" in line]
     assert "has a quality as --quality 'loss:([0-9.]+)' reads it so far, in 3 lines" in warning
+
+
+def test_how_late_the_lines_of_the_clock_were_read_is_logged(tmp_path, monkeypatch):
+    delays = iter([0.25, 0.05, None])
+    monkeypatch.setattr(received_output.SchedulerDelays, "since_last", lambda delays_of: next(delays))
+    run(tmp_path / "set", "sleep 0.1; echo go; sleep 0.2; echo loss:0.5", start="go")
+    late = summarize(read(tmp_path / "set" / "result_0.txt")).disturbances
+    assert "the clock's start or stop was read 250 ms late" in late
 
 
 def test_a_directory_that_is_missing_is_named(tmp_path):

@@ -19,6 +19,16 @@ step:1/1555 train_time:79ms step_avg:78.99ms
 step:250/1555 val_loss:4.4962 train_time:17306ms step_avg:69.22ms
 step:1555/1555 val_loss:3.2779 train_time:98406ms step_avg:63.28ms
 """
+NANOCHAT = """\
+Total number of training tokens: 471,859,200
+Step 00000 | Validation bpb: 3.301984
+step 00000/00900 (0.00%) | loss: 11.090355 | dt: 24876.11ms | total time: 0.00m
+step 00042/00900 (4.67%) | loss: 7.431298 | dt: 502.71ms | total time: 0.25m | eta: 7.2m
+Step 00250 | Validation bpb: 1.163207
+Step 00250 | CORE metric: 0.0614
+Total training time: 7.50m
+Minimum validation bpb: 0.975310
+"""
 AIRBENCH = """\
 ---------------------------------------------------------------------------------------------------------------
 |  run     |  epoch  |  train_loss  |  val_loss  |  train_acc  |  val_acc  |  tta_val_acc  |  total_time_seconds  |
@@ -83,6 +93,32 @@ Epoch 0:  50%|#####     | 10/20 [00:00<00:00, 39.26it/s, val_loss=1.000]
 Validation: |          | 0/? [00:00<?, ?it/s]
 Epoch 0:  50%|#####     | 10/20 [00:00<00:00, 39.26it/s, val_loss=nan.0]
 """
+RICH = "\x1b[2KEpoch 0/3  \x1b[35m\u2501\u2501\x1b[90m\u257a\u2501\x1b[0m 10/20 0:00:00 45.8it/s val_loss: 1.000\n"
+NANOGPT = """\
+number of parameters: 10.65M
+step 0: train loss 10.9874, val loss 10.98
+iter 0: loss 10.9873, time 37291.30ms, mfu -100.00%
+step 250: train loss 2.4711, val loss 2.4927
+"""
+TIMM = """\
+Scheduled epochs: 10 (1251 updates per epoch). LR stepped per epoch.
+Train: 0 [   0/1251 (  0%)]  Loss: 6.94 (6.94)  Time: 1.5s, 170.2/s  LR: 1.0e-05  Data: 0.9 (0.9)
+Test: [   0/195]  Time: 1.201 (1.201)  Loss:  0.9312 (0.9312)  Acc@1: 80.4688 (80.4688)  Acc@5: 95.3125 (95.3125)
+Test: [ 195/195]  Time: 0.101 (0.201)  Loss:  1.3312 (1.2312)  Acc@1: 60.0000 (71.5000)  Acc@5: 85.3125 (90.3125)
+Test (EMA): [ 195/195]  Time: 0.1 (0.2)  Loss:  1.3 (1.2)  Acc@1: 62.0000 (72.5000)  Acc@5: 85.3125 (90.3125)
+"""
+MNIST = """\
+Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.282550
+
+Test set: Average loss: 0.0489, Accuracy: 9832/10000 (98%)
+"""
+TORCHTITAN = """\
+[titan] 2025-11-02 10:00:00,101 - root - INFO - Training starts at step 1
+[titan] 2025-11-02 10:00:05,230 - root - INFO - \x1b[31mstep:  1  \x1b[32mloss: 12.2540
+[titan] 2025-11-02 10:01:05,230 - root - INFO - \x1b[33mvalidate step: 10  \x1b[32mloss:  7.0231  \x1b[36mmemory
+[titan] 2025-11-02 10:02:05,230 - root - INFO - validate step: 20  loss:  6.5012  memory:  1.21GiB(1.52%)  tps: 9,120
+[titan] 2025-11-02 10:02:06,000 - root - INFO - Training completed
+"""
 
 
 def quality(value: float, step: int | None = None) -> Reading:
@@ -101,6 +137,7 @@ OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
         MODDED_NANOGPT,
         [own(0), quality(10.8301, 0), START, own(17.306), quality(4.4962, 250), own(98.406), quality(3.2779, 1555)],
     ),
+    "nanochat": (NANOCHAT, [quality(3.301984, 0), START, own(0), own(15), quality(1.163207, 250), own(450)]),
     "airbench": (AIRBENCH, [*WARM_UP, *LAST]),
     "airbench of muon": (AIRBENCH_MUON, MUON),
     "transformers": (TRANSFORMERS_5, [HELD, START, quality(0.6852), own(62.7)]),
@@ -108,6 +145,11 @@ OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
     "transformers with an evaluation before": (EVALUATED_BEFORE, [HELD, quality(1.26), HELD, START, quality(1.1)]),
     "lightning": (LIGHTNING, [START, quality(0.512), quality(0.512), quality(0.23104503750801086)]),
     "lightning within epochs": (LIGHTNING_WITHIN, [START, quality(1), quality(math.nan)]),
+    "lightning with Rich": (RICH, [Reading("refused")]),
+    "nanogpt": (NANOGPT, [quality(10.98, 0), START, quality(2.4927, 250)]),
+    "timm": (TIMM, [START, quality(71.5)]),
+    "mnist": (MNIST, [START, quality(0.9832)]),
+    "torchtitan": (TORCHTITAN, [START, quality(7.0231, 10), quality(6.5012, 20)]),
 }
 
 

@@ -166,6 +166,7 @@ def test_what_times_do_not_show_is_told(tmp_path, plan, write_run, benchmark, so
         turn.status = "finished"
     report, text = made(race, tmp_path)
     assert f"seeds       config a: every run has the same qualities: {words}\n" in text
+    assert "first run   config a: 0.42 s, 35 times the others (0.011 to 0.013 s)" in text
     assert ("short       config b: a run of 10 ms" in text) is (benchmark == COMMANDS)
     (ratio,) = report.ratios.values()
     assert ratio.verdict == ("no difference shown" if benchmark == COMMANDS else "faster")
@@ -175,7 +176,9 @@ def test_what_times_do_not_show_is_told(tmp_path, plan, write_run, benchmark, so
         (tmp_path / "a" / f"result_{number}.txt").unlink()
         write_run(tmp_path / "a", number, 40.0 + number, start=100.0 * number)
     _, text = made(race, tmp_path)
-    assert not [words for words in ("config a: every run", "short       config a") if words in text]
+    assert not [
+        words for words in ("config a: every run", "first run   config a", "short       config a") if words in text
+    ]
 
 
 def test_a_side_without_a_finished_run_is_named_with_its_reason(race, tmp_path):

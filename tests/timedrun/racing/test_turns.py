@@ -57,7 +57,7 @@ def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(tmp_path, plan,
     assert len(race.of_side("a", "finished")) == 5 > len(race.of_side("b", "finished"))
     assert [turn.why for turn in race.of_side("b", "left out")] == ["3 runs in a row failed"] * 2
     said = capsys.readouterr().err
-    assert "run 1/10, config a, seed 1\n" in said and "run 2/10, config b, seed 1\n" in said
+    assert "run 1/10, config a, seed 1\n" in said and "run 2/10, config b, seed 1, about 4 min left\n" in said
     assert "run 2/10, config b, failed: exit code 1; it wrote no log, see b" in said
 
 
@@ -125,6 +125,16 @@ def test_a_killed_race_goes_on_where_it_was(tmp_path, plan, write_run, ended):
     assert (aside / "interrupted_1.txt").exists() == (aside / "run_1").exists() == (not ended)
     assert len(result_files(tmp_path)) == 6
     assert [turn.session for turn in race.turns] == ([0] * 4 if ended else [0] * 3 + [1]) + [1] * 2
+
+
+def test_a_run_without_its_log_is_named_until_it_is_back(tmp_path, plan, write_run):
+    race = plan(runs=1)
+    race.turns[0].status = "finished"
+    settle(race, tmp_path)
+    assert race.turns[0].status == "failed" and "put it back" in race.turns[0].why
+    write_run(tmp_path / race.turns[0].side, race.turns[0].number)
+    settle(race, tmp_path)
+    assert (race.turns[0].status, race.turns[0].why) == ("finished", "")
 
 
 def test_a_race_that_runs_or_is_of_an_earlier_version_is_refused(tmp_path, plan):

@@ -1,4 +1,4 @@
-"""Logs of runs and of commands, event by event, are those in `golden/`, but for what is measured.
+"""Logs of the three writers, event by event, are those in `golden/`, but for what is measured.
 
 RECORD_GOLDEN=1 records them again: only where a log is meant to change."""
 
@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,18 @@ from judging.ground.result_files import ResultPaths
 from mlevents import keys
 from mlevents.checks.log_check import check
 from mlevents.record import read
+from mlevents.rounds import RULESETS
+from tests.mlevents.test_trainer_run import CASES, settings_of
 from tests.timedrun.conftest import SPEC
 from tests.timedrun.runner.run.killed_run import IN_SAMPLES, resume, train
+from timedrun import mlperf_run
 from timedrun.evidence.preflight.dry_run import SimulatedClock
 from timedrun.racing import command_run
 from timedrun.racing.command_side import CommandSide
 from timedrun.runner.config import EvaluationConfig, SubmissionConfig
 from timedrun.runner.process.blocks import Outcome
 
-MEASURED = {keys.MACHINE_LOAD, keys.LEDGER_ENTRY, keys.SUBMISSION_PLATFORM, keys.CONFIG_DIGEST}
+MEASURED = {keys.MACHINE_LOAD, keys.READ_LATE, keys.LEDGER_ENTRY, keys.SUBMISSION_PLATFORM, keys.CONFIG_DIGEST}
 LEFT_OUT = {"file", "lineno", "gap_seconds", "clock_compared", "unknown"}
 """Metadata that are measured or name a line of the source."""
 STEPS = 3
@@ -109,6 +113,57 @@ def test_timed_run_that_is_stopped_and_resumed(
     clock.advance(1000)  # which no throughput counts
     train_to_end(resume(timed, tmp_path, clock=clock, **of), clock, total, qualities)
     assert_golden("timed_run", f"{name}_resumed", tmp_path / "result_0.txt")
+
+
+def own_run(folder: Path, benchmark: str, round_: str, division: str = keys.OPEN, *of: Any, **more: Any) -> Any:
+    settings = settings_of(benchmark, round_, division, *of) | more
+    return mlperf_run(benchmark, round=round_, out=folder / "result_0.txt", **settings)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_mlperf_run_that_reaches_its_target(case, tmp_path):
+    with own_run(tmp_path, *case) as run:
+        run.start()
+        interval = run.benchmark.evaluation_interval.at(run._settings[keys.GLOBAL_BATCH_SIZE])
+        run.evaluating(**{run.benchmark.unit: interval})
+        run.evaluated(run.target * (0.9 if run.benchmark.direction == ">=" else 1.1))
+        run.block(**{run.benchmark.unit: 1.5 * interval})
+        run.evaluated(run.target, **{run.benchmark.unit: 2 * interval})
+    assert_golden("mlperf_run", case[0], tmp_path / "result_0.txt", since=keys.CACHE_CLEAR)
+
+
+PARTS = {"maskrcnn": ("3.0", {"BBOX": 0.38, "SEGM": 0.35}), "stable_diffusion": ("3.1", {"FID": 80.0, "CLIP": 0.2})}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("benchmark", PARTS)
+def test_mlperf_run_whose_quality_has_parts(benchmark, tmp_path):
+    round_, qualities = PARTS[benchmark]
+    unit = RULESETS[f"{round_}.0"].benchmarks[benchmark].unit
+    with own_run(tmp_path, benchmark, round_) as run:
+        run.start()
+        assert not run.evaluated(dict.fromkeys(qualities, 0.1), **{unit: 512_000})
+        assert run.evaluated(qualities, **{unit: 1_024_000})
+    assert_golden("mlperf_run", benchmark, tmp_path / "result_0.txt")
+
+
+ABORTED: dict[str, Callable[[Any], object]] = {
+    "in_evaluation": lambda run: (run.start(), run.evaluating(epoch=1), 1 / 0),
+    "in_training": lambda run: (run.start(), run.evaluated(0.5, epoch=0.5), 1 / 0),
+    "without_start": lambda run: run.close(),
+    "without_evaluation": lambda run: run.start(),
+    "impossible": lambda run: (run.start(), run.evaluated(79.2, epoch=4)),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ABORTED)
+def test_mlperf_run_that_is_aborted(name, tmp_path):
+    own = {"dataset": "digits", "train_samples": 1437, "eval_samples": 360, "quality_target": 0.97}
+    with suppress(ZeroDivisionError), own_run(tmp_path, keys.RESNET, "4.0", **own) as run:
+        ABORTED[name](run)
+    since = keys.SUBMISSION_BENCHMARK if name == "without_start" else keys.QUALITY_TARGET
+    assert_golden("mlperf_run", name, tmp_path / "result_0.txt", since=since)
 
 
 READ = """import fcntl, termios, time
