@@ -28,7 +28,7 @@ from timedrun.runner.plan import Plan
 from timedrun.runner.process.launch_env import MAX_RESTARTS, LaunchEnv
 from timedrun.runner.process.process_times import CpuReading
 from timedrun.runner.run import checkpoint_manager, kept_model
-from timedrun.runner.run.result_set import other_config
+from timedrun.runner.run.result_set import other_config, other_rules
 from timedrun.runner.run.worker import LaunchOptions
 
 OPTIMIZER_COPIES = {"sgd": 1, "decoupled_sgd": 1, "adamw": 2, "decoupled_adamw": 2, "lamb": 2, "muon": 2}
@@ -64,6 +64,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
         *device_problems(config, place.local_world_size),
         *data_problems(benchmark, config, place.world_size, options.data_folder),
         *([] if options.resume or not (other := other_config(config, options.paths.folder)) else [other]),
+        *([other] if (other := other_rules(benchmark.spec.own_rules, options.paths.folder)) else []),
         *result_problems(options.paths, options.resume, checkpoints=bytes_of_checkpoints, writes_log=place.rank == 0),
         *log_problems(benchmark, config, total),
     ]

@@ -11,6 +11,9 @@ from judging.ground.config_values import differing, digest_of
 from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.result_files import CONFIG, ResultPaths, next_number, read_json
 from mlevents.event import listed
+from mlevents.record import read
+from mlevents.rounds import BenchmarkRules
+from mlevents.rounds.own_rules import as_recorded
 from timedrun.runner.config import RunConfig, digest, dump
 from timedrun.runner.process.launch_env import MAX_RESTARTS
 
@@ -72,6 +75,17 @@ def repeated_seed(config: RunConfig, folder: Path, *, but: str = "") -> str:
         f"{folder}: {taken[0]} already has seed {config.seed}, and each run of a set needs a seed of its own. Take"
         f" the next free one (--seed {next_seed(config, folder)}), or choose another --results folder."
     )
+
+
+def other_rules(rules: BenchmarkRules | None, folder: Path) -> str:
+    """Return how the rules that the first log in `folder` records differ from a benchmark's own `rules`, or ""."""
+    logs = sorted(folder.glob("result_*.txt"))
+    recorded = read(logs[0]).own_rules if rules and logs else None
+    if rules is None or recorded is None or as_recorded(recorded) == as_recorded(rules):
+        return ""
+    rows = differing(as_recorded(recorded), as_recorded(rules))
+    named = ", ".join(f"{key} {then} there and {now} here" for key, then, now in rows)
+    return f"{folder} holds runs by other rules; they differ in {named}. Choose another --results folder."
 
 
 def other_config(config: RunConfig, folder: Path) -> str:

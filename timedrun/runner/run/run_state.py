@@ -6,16 +6,20 @@ import json
 import math
 import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from judging.ground.errors import NonFiniteLoss, TimedrunError
 from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
+from timedrun.methods.training.batch_plan import BatchPlan
 from timedrun.methods.training.train_state import TrainState
+from timedrun.runner.config import RunConfig
 from timedrun.runner.distributed import config_consistency
 from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.process.blocks import TrainProgress
@@ -228,3 +232,29 @@ def recompiled(error: BaseException, step: int) -> Recompiled | None:
         f"torch.compile would compile again on the clock after step {step}; run aborted. {reason}. Warm up every shape"
         " before start_clock, compile with dynamic=True, or set --recompile log."
     )
+
+
+class OutOfMemory(TimedrunError):
+    """No memory is left for the run, on the device or the machine."""
+
+
+# Of the plain RuntimeErrors that torch raises: its CPU allocator, and libraries that allocate on the device themselves.
+_OUT_OF_MEMORY = ("DefaultCPUAllocator", "CUDA out of memory", "ALLOC_FAILED")
+
+
+def out_of_memory(
+    error: BaseException, config: RunConfig, ranks: ProcessGroup, step: int, supports: Collection[str]
+) -> OutOfMemory | None:
+    """Return the error to report for `error`, raised after optimizer step `step`, or None unless memory ran out;
+    `supports` is the benchmark's."""
+    plain = isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
+    if not plain and not isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return None
+    on_device = ranks.device.type == "cuda" and not isinstance(error, MemoryError)
+    where = f"GPU {ranks.local_rank}" if on_device else "the machine"
+    micro = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size).micro
+    lower = (
+        f"--micro-batch below {micro}" if "micro_batch" in supports else f"--global-batch below {config.global_batch}"
+    )
+    smaller = f"set {lower}" if micro > 1 else "use a smaller model or input, or more ranks"
+    return OutOfMemory(f"{where} has no memory left after step {step}; {smaller}.")

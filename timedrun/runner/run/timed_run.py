@@ -31,6 +31,7 @@ from timedrun.runner.run.run_info import RunInfo as RunInfo
 from timedrun.runner.run.run_info import settings_of, submission_of
 from timedrun.runner.run.run_state import (
     RunState,
+    out_of_memory,
     recompiled,
     recompiling_is_an_error,
     take_compilations,
@@ -118,13 +119,15 @@ class TimedRun:
         return isinstance(error, _Ended)
 
     def _abort(self, error: BaseException | None) -> None:
-        """Log why the run did not reach its target. Raise Recompiled in place of an `error` that means it."""
+        """Log why the run did not reach its target. Raise OutOfMemory or Recompiled in place of an `error` that means
+        it."""
         meaning: TimedrunError | None = None
         if error is None or isinstance(error, _Ended):
             self.outcome = self.outcome or Outcome.NOT_REACHED
             reason = self.outcome.value
         else:
-            meaning = recompiled(error, self.position.step)
+            step = self.position.step
+            meaning = out_of_memory(error, self.config, self.ranks, step, self.spec.supports) or recompiled(error, step)
             shown = meaning or error
             reason = self._watch.failed(shown) if self._watch else f"{type(shown).__name__}: {shown}"
         self.log.close(reason=reason, step=self.position.step)

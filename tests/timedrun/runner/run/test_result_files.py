@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from judging.ground.config_values import digest_of
 from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
 from mlevents import keys, record
+from mlevents.rounds.own_rules import as_recorded, benchmark_rules
+from mlevents.runlog import RunLog
 from tests.timedrun.runner.distributed.thread_ranks import in_threads
 from tests.timedrun.runner.run.killed_run import ALONE
 from timedrun.evidence.submission.packaging.result_folder import json_object
@@ -24,7 +27,7 @@ from timedrun.methods import EMA
 from timedrun.runner.config import digest, dump
 from timedrun.runner.provenance.system_answers import read_answers
 from timedrun.runner.run import worker
-from timedrun.runner.run.result_set import next_seed, other_config
+from timedrun.runner.run.result_set import next_seed, other_config, other_rules
 from timedrun.runner.run.worker import LaunchOptions
 
 
@@ -137,3 +140,13 @@ def test_another_config_is_named_with_both_digests_and_the_settings(tmp_path, to
     for part in ("run_3", digest(config)[:16], digest(other)[:16], "global_batch 4 there and 8 here", "methods.ema"):
         assert part in words
     assert "differ in name or notes" in other_config(replace(config, name="toy_mine"), tmp_path)
+
+
+def test_a_folder_of_runs_by_other_rules_is_named_with_the_difference(tmp_path):
+    rules = benchmark_rules("wine", dataset="wine", metric="accuracy", target=0.9)
+    assert other_rules(rules, tmp_path) == ""
+    with closing(RunLog(tmp_path / "result_0.txt", durable=False)) as log:
+        log.event(keys.SUBMISSION_BENCHMARK, "wine")
+        log.event(keys.BENCHMARK_RULES, as_recorded(rules))
+    assert other_rules(rules, tmp_path) == "" == other_rules(None, tmp_path)
+    assert "they differ in target 0.9 there and 0.8 here" in other_rules(replace(rules, target=0.8), tmp_path)

@@ -3,6 +3,7 @@
 import gc
 import math
 import os
+import re
 import shutil
 import signal
 import time
@@ -26,13 +27,14 @@ from mlevents.summary import summarize
 from tests.timedrun.conftest import SPEC
 from tests.timedrun.runner.run.killed_run import ALONE, IN_SAMPLES, Program, finished, resume, train
 from timedrun.methods import LayerFreezing
+from timedrun.runner.benchmark import EVERYTHING
 from timedrun.runner.config import EvaluationConfig, SubmissionConfig
 from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.process.blocks import Outcome
 from timedrun.runner.process.clock_check import ClockCheck
 from timedrun.runner.process.stop_signals import ShutdownRequest
 from timedrun.runner.run.run_info import RunInfo
-from timedrun.runner.run.run_state import Recompiled
+from timedrun.runner.run.run_state import OutOfMemory, Recompiled, out_of_memory
 from timedrun.runner.run.timed_run import TimedRun
 
 
@@ -180,6 +182,37 @@ def test_a_run_whose_results_are_deleted_ends_and_makes_no_folder(make_run, tmp_
         toy([0.5, 0.95], delete, in_step=lambda: steps.append(1)).train(run)
     assert len(steps) == (2 if when == "in a block" else 3)
     assert run.outcome is None and not list(tmp_path.iterdir())
+
+
+CPU, GPU = ProcessGroup(0, 2, 0, torch.device("cpu")), ProcessGroup(5, 8, 1, torch.device("cuda", 1))
+TOO_MUCH = 1 << 50
+
+
+@pytest.mark.parametrize(
+    ("error", "micro_batch", "ranks", "words"),
+    [
+        (torch.OutOfMemoryError("2 GiB"), 0, GPU, "GPU 1 has no memory left after step 7; set --micro-batch below 8"),
+        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"), 0, GPU, "no memory left after step 7; set --micro-batch below 8"),
+        (MemoryError(), 1, CPU, "after step 7; use a smaller model or input"),
+        (RuntimeError("size mismatch"), 0, CPU, "^None"),
+        (ValueError("CUDA out of memory"), 0, CPU, "^None"),
+    ],
+)
+def test_the_message_says_where_memory_ran_out_and_what_to_lower(toy_config, error, micro_batch, ranks, words):
+    config = toy_config(global_batch=64, micro_batch=micro_batch)
+    assert re.search(words, str(out_of_memory(error, config, ranks, 7, EVERYTHING)))
+    whole = words.replace("--micro-batch below 8", "--global-batch below 64")
+    assert re.search(whole, str(out_of_memory(error, config, ranks, 7, ["ranks"])))
+
+
+@pytest.mark.parametrize("allocate", [lambda: torch.empty(TOO_MUCH), lambda: bytearray(TOO_MUCH)])
+def test_a_run_out_of_memory_says_so(make_run, tmp_path, allocate):
+    words = "the machine has no memory left after step 0; set --micro-batch below 4"
+    with pytest.raises(OutOfMemory, match=words), make_run() as run:
+        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
+        allocate()
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.status == keys.ABORTED and "--micro-batch below 4" in str(log.stopped)
 
 
 def test_the_score_has_the_throughput_and_the_first_epochs_cost_of_the_log(timed, clock):
