@@ -41,7 +41,6 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     elif ranks.device.type == "cpu":
         unfold_weight_gradients(model)
     parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
-    run.straggler.attach(parallel)
 
     def losses(images: Tensor, labels: Tensor) -> Tensor:
         """Return the training loss of each image, without gradients."""

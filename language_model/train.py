@@ -42,7 +42,6 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
             torch._dynamo.config.optimize_ddp = False
         model.compile()  # in place, so that names in state dicts do not change
     parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
-    run.straggler.attach(parallel)
 
     def weighted_loss(batch: MaskedBatch, weight: float) -> Tensor:
         loss: Tensor = parallel(batch) * weight

@@ -41,7 +41,6 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     parallel: nn.Module = summed
     if not parts.sharded:
         parallel = ranks.wrap(summed, find_unused_parameters=methods.skips_parameters)
-        run.straggler.attach(parallel)
 
     def widen(number: int) -> None:
         """Set the window of attention to that of optimizer step `number`."""

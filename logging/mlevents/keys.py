@@ -113,8 +113,6 @@ ELAPSED_MS: Final = "elapsed_ms"  # metadata of run_stop: monotonic milliseconds
 # seconds since the last event before, lines of the log and steps that were rolled back, and whether a monotonic clock
 # covered all that time, so that the wall clock could be verified (clock_compared).
 RESUMED: Final = "resumed"
-COLD_START: Final = "cold_start"  # excess time of the first epoch or block over the median later one
-SLOW_RANK: Final = "slow_rank"  # straggler; metadata: seconds per step of this rank and of the median rank
 # torch.compile compiled on the clock, for a shape that the warm-up had not covered; value: how often, over all ranks;
 # metadata: seconds on the slowest rank, and the first reason.
 RECOMPILED: Final = "recompiled"
@@ -123,11 +121,10 @@ CHECKPOINT: Final = "checkpoint"
 # The wall clock was stepped during the run, or during an interruption before `resumed`; value: by how many seconds.
 # Repeated after `resumed` if its first line was rolled back.
 CLOCK_SET: Final = "clock_set"
-COLLECTIVE_TEST: Final = "collective_test"  # of all ranks, before init_stop; value: the measurements
 # Counters of the load beside the run, of one block; of several nodes, of the one loaded most; metadata `unknown`: what
 # could not be read, with the reason.
 MACHINE_LOAD: Final = "machine_load"
 
-# Names inside the values of `tracked_stats` and `cold_start`.
+# Names inside the values of `tracked_stats`.
 THROUGHPUT: Final = "throughput"  # samples per second, training only
 TRAIN_LOSS: Final = "train_loss"  # of one optimizer step, the mean over its global batch; the usual name since v4.1

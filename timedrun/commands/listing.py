@@ -11,7 +11,6 @@ from mlevents.terminal_escape import printable
 from timedrun.runner.benchmark import find
 from timedrun.runner.storage import method_cards
 from timedrun.runner.storage.benchmark_folders import config_docstrings, nearby, spec_texts
-from timedrun.runner.storage.method_sources import installed
 
 
 def list_configs(arguments: argparse.Namespace) -> ExitCode:
@@ -49,10 +48,6 @@ def _list_methods(as_json: bool) -> ExitCode:
         {"method": name, "stage": stage.lower(), "summary": cards[name].summary}
         for name, stage in stages.items()
         if name in cards
-    ]
-    rows += [
-        {"method": name, "stage": "own", "summary": f"{reference}, described by `timedrun show method {name}`"}
-        for name, reference in installed().items()
     ]
     if as_json:
         print(json.dumps(rows, indent=2))

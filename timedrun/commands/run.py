@@ -34,13 +34,11 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     if (match := re.fullmatch(r"result_(\d{1,9})\.txt", folder.name)) is not None:
         folder, number = folder.parent, int(match[1])
     seed_given = any(word.partition("=")[0] == "--seed" for word in rest)
-    paths, config, resume, complete = numbered(config, folder, number, resume=arguments.resume, seed_given=seed_given)
+    paths, config, resume = numbered(config, folder, number, resume=arguments.resume, seed_given=seed_given)
 
     def print_own_verdict() -> ExitCode:
         return print_verdict(paths, verdict_of(paths), as_json=arguments.json)
 
-    if complete:
-        return print_own_verdict() if not env.rank else ExitCode.OK
     options = LaunchOptions(
         **vars(launched),
         paths=paths,

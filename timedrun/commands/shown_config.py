@@ -15,7 +15,6 @@ from timedrun.runner.benchmark import find
 from timedrun.runner.config import difference, digest, dump
 from timedrun.runner.config_choice import config_of
 from timedrun.runner.method_card import find_card, own_rows, rows
-from timedrun.runner.method_reference import full
 from timedrun.runner.storage.method_cards import WORDS
 from timedrun.runner.storage.method_sources import REFERENCE
 
@@ -60,8 +59,8 @@ def show_config(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
 
 def _show_method(name: str, as_json: bool) -> ExitCode:
     """Print the card of a method or setting, as wide as the terminal."""
-    own = REFERENCE.fullmatch(reference := full(name))
-    facts = own_rows(reference) if own else [("title", (card := find_card(name)).title), *rows(card)]
+    own = REFERENCE.fullmatch(name)
+    facts = own_rows(name) if own else [("title", (card := find_card(name)).title), *rows(card)]
     if as_json:
         print(json.dumps({"method": name, **dict(facts)}, indent=2))
     else:

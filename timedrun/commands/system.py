@@ -9,7 +9,7 @@ import torch
 
 from judging.ground.errors import ExitCode
 from timedrun.runner.provenance.system import describe
-from timedrun.runner.provenance.system_answers import QUESTIONS, SET_BY_RUNS, open_keys, read_answers, write_questions
+from timedrun.runner.provenance.system_answers import SET_BY_RUNS, open_keys, read_answers, write_questions
 
 
 def system(arguments: argparse.Namespace) -> ExitCode:
@@ -25,7 +25,7 @@ def system(arguments: argparse.Namespace) -> ExitCode:
     if answers:
         description = answers.applied(description)
     if file and answers is None:
-        write_questions(file, description, answers)
+        write_questions(file, description)
     needed, other = open_keys(description)
     if arguments.json:
         print(json.dumps({"description": description, "needed": needed, "optional": other}, indent=2))
@@ -35,7 +35,7 @@ def system(arguments: argparse.Namespace) -> ExitCode:
     print("\n".join(_rows((key, _text(value)) for key, value in description.items() if key not in SET_BY_RUNS)))
     for title, keys in (("Required by MLPerf's rules, unknown:", needed), ("Unknown, optional:", other)):
         if keys:
-            print("\n".join(["", title, *_rows((key, QUESTIONS[key]) for key in keys)]))
+            print("\n".join(["", title, *(f"  {key}" for key in keys)]))
     print(f"\nTaken from each run's config and log: {', '.join(SET_BY_RUNS)}. Settings of `timedrun run`:")
     print(" ".join(f"  --submission.{setting}" for setting in settings))
     if file:

@@ -428,37 +428,17 @@ def require_images(name: str, inputs: Tensor) -> None:
         )
 
 
-class DDPInner(nn.Module):
-    """Wrap a model for DistributedDataParallel. A hook on this module runs after DDP has broadcast buffers. Unlike a
-    hook on the model, torch.compile does not trace it.
-
-    Examples:
-        >>> DDPInner(nn.Linear(4, 2))(torch.zeros(1, 4)).shape
-        torch.Size([1, 2])
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *arguments: Any, **options: Any) -> Any:
-        """Call the model."""
-        return self.model(*arguments, **options)
-
-
 def unwrapped(model: nn.Module) -> nn.Module:
     """Return the module inside torch.compile and DistributedDataParallel, so that parameter names depend on neither.
 
     Examples:
         >>> model = nn.Linear(4, 2)
-        >>> unwrapped(DDPInner(model)) is model
+        >>> unwrapped(torch.compile(model)) is model
         True
     """
     while True:
         if isinstance(model, DistributedDataParallel):
             model = model.module
-        elif isinstance(model, DDPInner):
-            model = model.model
         elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
             model = inner
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from timedrun.runner.storage.benchmark_folders import (
     SHIPPED,
     config_docstrings,
     folders_in,
-    installed,
     nearby,
     package_text,
     parts_of,
@@ -175,10 +173,8 @@ class Benchmark:
         raise UsageError(f"{self.name} has no config '{name}'{of_data}.{hint} Configs: {', '.join(names)}.")
 
     def is_named(self, name: object) -> bool:
-        """Return True if `name` is the import name or an end of it, or that of the entry point."""
-        return f".{self.name}".endswith(f".{name}") or name in [
-            entry.name for entry in installed() if entry.module == self.name
-        ]
+        """Return True if `name` is the import name or an end of it."""
+        return f".{self.name}".endswith(f".{name}")
 
     def require_own(self, values: dict[str, Any], path: Path) -> None:
         """Raise UsageError unless the config `values`, read from `path`, is of this benchmark.
@@ -204,8 +200,7 @@ class Benchmark:
 
 
 def find(name: str, *, working_directory: bool = False) -> Benchmark:
-    """Import the benchmark package `name`: an import path, the name of an entry point of the group
-    `timedrun.benchmarks`, or the last component of a name that `nearby` lists.
+    """Import the benchmark package `name`: an import path, or the last component of a name that `nearby` lists.
 
     A package is not imported before its `__init__.py` is known to mention a SPEC: names come from config files of
     other people, too.
@@ -225,25 +220,16 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
         put_here_last()
     package_name, spec_name, configs = parts_of(name)
     text = package_text(package_name)
-    if not text or "SPEC" not in text:
-        entries = {entry.name: entry.module for entry in installed()}
-        if entries.get(name, name) != name:
-            return find(entries[name])
     if text is None:
         known = nearby()
         nested = [path for path in known if path.rpartition(".")[2] == name]
         if len(nested) == 1 and nested != [name]:
             return find(nested[0], working_directory=working_directory)
         ends = {path.rpartition(".")[2]: path for path in known} | {path: path for path in known}
-        word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)  # such as a model's name
-        texts = {path: (folder / "__init__.py").read_text("utf-8", errors="replace") for path, folder in known.items()}
-        trained = [path for path, text in texts.items() if word.search(text)]
-        near = nested or trained or [ends[end] for end in difflib.get_close_matches(name, ends, n=1, cutoff=0.5)]
+        near = nested or [ends[end] for end in difflib.get_close_matches(name, ends, n=1, cutoff=0.5)]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         if name in known:
             hint = f" It is in {known[name].parent}: set PYTHONPATH={known[name].parent}, or install it."
-        elif (here / name / "configs.py").is_file():
-            hint = f" {here / name}/__init__.py does not define SPEC = BenchmarkSpec(...)."
         elif not near:
             way = "run this in the folder that holds it, " if working_directory else ""
             hint = f" If it is your own, {way}set PYTHONPATH to the folder that holds it, or install it."

@@ -20,7 +20,7 @@ from timedrun.methods import REGISTRY, Method
 from timedrun.methods.training import number_formats
 from timedrun.runner.benchmark import Benchmark
 from timedrun.runner.config import Config, RunConfig, SubmissionConfig, digest, load, method_of, override
-from timedrun.runner.method_reference import class_of, full, reference_of
+from timedrun.runner.method_reference import class_of, reference_of
 from timedrun.runner.storage.method_sources import REFERENCE, name_by_user
 
 FILE: Final = ".json"
@@ -151,8 +151,8 @@ def with_text(config: Config, text: str) -> Config:
 def with_change(config: Config, change: Change) -> Config:
     """Return `config` with a method left out, added at its place in the order of REGISTRY, or, if the config has it,
     with the given fields changed; one that timedrun does not ship comes last."""
-    sign, typed, given = change
-    name, has = full(typed), {reference_of(type(method)): method for method in config.methods}
+    sign, name, given = change
+    has = {reference_of(type(method)): method for method in config.methods}
     if sign == "-" and name not in has:
         names = ", ".join(has) or "none"
         raise UsageError(f"config {config.name} has no method '{name}'.{nearest(name, has)} It has: {names}.")

@@ -3,8 +3,7 @@
 import inspect
 import json
 import sys
-from dataclasses import MISSING, Field, fields
-from typing import Annotated, Any, get_origin, get_type_hints
+from dataclasses import MISSING, fields
 
 from judging.ground.errors import UsageError, nearest
 from timedrun.methods import REGISTRY
@@ -33,9 +32,11 @@ def places(method: type[Method]) -> list[str]:
 
 def settings(method: type[Method]) -> list[str]:
     """Return the settings of a method as "name=default", a required one as "name (required)"."""
+    defaults = {field.name: field.default for field in fields(method) if field.default is not MISSING}
+    required = {field.name for field in fields(method) if field.default is field.default_factory}
     return [
-        f"{field.name} (required)" if field.default is MISSING else f"{field.name}={json.dumps(field.default)}"
-        for field in fields(method)
+        f"{name} (required)" if name in required else f"{name}={json.dumps(defaults.get(name, '...'), default=str)}"
+        for name in [field.name for field in fields(method)]
     ]
 
 
@@ -48,35 +49,17 @@ def own_rows(reference: str) -> list[tuple[str, str]]:
     text = inspect.cleandoc(kind.__doc__ or "")
     text = "" if text.startswith(f"{kind.__name__}(") else text  # of a dataclass without one
     title, _, rest = text.partition("\n")
-    hooks = kind._hooks
-    hints = get_type_hints(kind, include_extras=True)
-    typed = [
-        f"{field.name}: {_type(field, hints[field.name])}"
-        + (" (required)" if field.default is field.default_factory else f" = {_default(field)!r}")
-        for field in fields(kind)
-    ]
-    saved = f", saved: {', '.join(hooks.saved)}" if hooks.saved else ""
     facts = [
         ("title", title or kind.__qualname__),
         ("summary", " ".join(rest.split())),
         ("stage", kind.stage.name.lower()),
         ("places", _all_places(kind)),
-        ("hooks", "" if hooks is Hooks else hooks.__qualname__ + saved),
-        ("settings", ", ".join(typed) or "none"),
+        ("settings", ", ".join(settings(kind)) or "none"),
         ("clashes", "; ".join(f"{other}: {why}" for other, why in kind.clashes.items())),
         ("source", method_sources.named_files(files)),
         ("sha256", sha256),
     ]
     return [(subject, text) for subject, text in facts if text]
-
-
-def _type(field: Field[Any], hint: Any) -> str:
-    kind = hint.__origin__ if get_origin(hint) is Annotated else field.type
-    return kind if isinstance(kind, str) else kind.__name__
-
-
-def _default(field: Field[Any]) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _all_places(method: type[Method]) -> str:

@@ -39,27 +39,19 @@ def take_class(values: dict[str, Any]) -> type[Method]:
     return class_of(str(values.pop("method", None)), values.pop(method_sources.SHA256, None))
 
 
-def full(name: str) -> str:
-    """Return `name`, or `module:Class` for the name of an entry point."""
-    return name if name in REGISTRY else method_sources.installed().get(name, name)
-
-
-def class_of(name: str, sha256: str | None = None) -> type[Method]:
-    """Return the class of a method by its name in REGISTRY, `module:Class`, or an entry point of `timedrun.methods`.
+def class_of(reference: str, sha256: str | None = None) -> type[Method]:
+    """Return the class of a method by its name in REGISTRY, or `module:Class`.
 
     No module is imported before its source is known to define such a class and to have the digest `sha256`, if it is
     given: names come from config files of other people, too.
 
     Raises UsageError if there is none.
     """
-    reference = full(name)
     if reference in REGISTRY:
         return REGISTRY[reference]
     if not method_sources.REFERENCE.fullmatch(reference):
-        names = ", ".join([*REGISTRY, *method_sources.installed()])
-        raise UsageError(
-            f"there is no method '{name}'.{nearest(name, REGISTRY)} Methods: {names}; your own is module:Class."
-        )
+        near, names = nearest(reference, REGISTRY), ", ".join(REGISTRY)
+        raise UsageError(f"there is no method '{reference}'.{near} Methods: {names}; your own is module:Class.")
     if reference in _known and sha256 in (None, _known[reference][1]):
         return _known[reference][0]
     files, sha256 = method_sources.require_source(reference, sha256)

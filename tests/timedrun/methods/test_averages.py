@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from timedrun.methods import EMA, SWA, TTA, Hooks, mean_over_views, stack
 from timedrun.methods.ema import ema_update, tensors_of
-from timedrun.methods.method import DDPInner, unwrapped
+from timedrun.methods.method import unwrapped
 
 
 class Network(nn.Module):
@@ -116,7 +116,7 @@ def test_evaluation_before_the_first_update_uses_training_weights_and_a_buffer_o
         assert model.positions[0] == 40
     assert hooks.effect() == "2 updates of the moving average"
     assert tensors_of(torch.compile(model)).keys() == tensors_of(model).keys()
-    assert unwrapped(DDPInner(torch.compile(model))) is model
+    assert unwrapped(torch.compile(model)) is model
     shadow = [torch.tensor(9_007_199_254_740), torch.tensor([3, -7])]  # counters: in double precision
     current = [torch.tensor(9_007_199_254_993), torch.tensor([90, 100])]
     expected = [(a + (1.0 - 0.9) * (b.double() - a)).long() for a, b in zip(shadow, current, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 
 from image_classification import configs
 from image_classification.configs import ImageRunConfig, digits_baseline, imagenet_methods, synthetic_smoke
@@ -84,6 +84,7 @@ def _leaves(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[
 
 
 @pytest.mark.parametrize("make", [imagenet_methods, synthetic_smoke], ids=["imagenet_methods", "synthetic_smoke"])
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_change_of_any_setting_but_the_seed_changes_the_digest_and_equal_settings_share_it(make, data):
     config = make()

@@ -20,7 +20,6 @@ from timedrun.runner.benchmark import Benchmark, BenchmarkSpec
 from timedrun.runner.config import RunConfig
 from timedrun.runner.distributed.device_clock import Stamp, seconds_between, stamp
 from timedrun.runner.distributed.process_group import ProcessGroup
-from timedrun.runner.distributed.straggler import StragglerDetector
 from timedrun.runner.process.blocks import Block, Measurement, plan_blocks
 from timedrun.runner.process.process_times import cpu_seconds, thread_times
 from timedrun.runner.process.progress import Progress
@@ -85,14 +84,15 @@ class PositionTimes:
     operations: FlopCounterMode | None = None  # of the counted steps together
 
 
-class _Calls(StragglerDetector):
-    """Detector that notes the module which a training loop calls: it may contain the model, compiled with it."""
+@dataclass(frozen=True)
+class _Ranks(ProcessGroup):
+    """Process group that notes the module which a training loop calls: it may contain the model, compiled with it."""
 
-    module: nn.Module | None = None
+    called: list[nn.Module] = field(default_factory=list)
 
-    def attach(self, parallel: nn.Module) -> None:
-        self.module = parallel
-        super().attach(parallel)
+    def wrap(self, model: nn.Module, *, find_unused_parameters: bool = False) -> nn.Module:
+        self.called.append(parallel := super().wrap(model, find_unused_parameters=find_unused_parameters))
+        return parallel
 
 
 class ProfiledRun(TimedRun):
@@ -113,10 +113,10 @@ class ProfiledRun(TimedRun):
         monotonic: Callable[[], float] = time.perf_counter,
         **options: Any,
     ) -> None:
-        super().__init__(config, spec, ranks, RunLog(None), platform="", monotonic=monotonic, **options)
+        self._wrapped = _Ranks(**vars(ranks))
+        super().__init__(config, spec, self._wrapped, RunLog(None), platform="", monotonic=monotonic, **options)
         self.plan, self.gate = plan, gate
         self.timer = StepTimer(ranks.device, monotonic)
-        self.straggler: _Calls = _Calls(ranks)
         self.found: list[PositionTimes] = []
         self.losses: list[Tensor] = []
         """Of the first steps."""
@@ -259,7 +259,7 @@ class ProfiledRun(TimedRun):
         if mode != self._mode:
             self._attached.close()
             if mode in ("timed", "traced"):
-                called = {"called": self.straggler.module}
+                called = {"called": self._wrapped.called[-1]} if self._wrapped.called else {}
                 self._attached.enter_context(self.timer.attached({**called, **self.train_state.parts}))
             self.timer.named = mode == "traced"
             if mode == "traced":

@@ -9,7 +9,6 @@ import torch.distributed as dist
 
 from judging.ground.errors import ExitCode, NonFiniteLoss, RankLost, TimedrunError
 from mlevents.runlog import ResultFileGone
-from timedrun.runner.distributed.collectives_check import WrongCollective
 from timedrun.runner.distributed.config_consistency import ConfigMismatch, format_ranks
 from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.distributed.stall_detector import WAITING, ThreadActivity, in_module
@@ -20,7 +19,7 @@ class ReplicaDivergence(TimedrunError):
     """Raised on all ranks if their parameters have diverged."""
 
 
-AGREED: Final = (NonFiniteLoss, RankLost, ConfigMismatch, WrongCollective, ReplicaDivergence, ResultFileGone)
+AGREED: Final = (NonFiniteLoss, RankLost, ConfigMismatch, ReplicaDivergence, ResultFileGone)
 """Errors that all ranks raise and that already name the rank."""
 
 

@@ -1,8 +1,4 @@
-"""Heartbeats of all ranks over TCP: non-blocking connections between rank 0 and the others, one JSON message per line.
-
-Plain sockets and not a TCPStore: a store's client waits without limit for a server whose process is stopped (torch
-2.13, a `get` with a timeout of 3 s), and does not report that the other end has closed, the first sign of a death.
-"""
+"""Heartbeats of all ranks over TCP: non-blocking connections between rank 0 and the others, a JSON message per line."""
 
 import json
 import os

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from judging.ground.errors import UsageError
-from timedrun.methods.method import DDPInner
 from timedrun.runner.distributed.rendezvous import init_process_group
 from timedrun.runner.process.launch_env import LaunchEnv
 
@@ -78,21 +77,17 @@ class ProcessGroup:
         return cast(list[T], values)
 
     def wrap(self, model: nn.Module, *, find_unused_parameters: bool = False) -> nn.Module:
-        """Wrap `model` in DistributedDataParallel; return it unchanged with one rank.
-
-        Buffers are rank 0's on every rank, as in the MLPerf runs of 2022. `find_unused_parameters`: as in
-        DistributedDataParallel; it walks the graph of each step.
-        """
+        """Wrap `model` in DistributedDataParallel, with rank 0's buffers on every rank; return it unchanged with one
+        rank. `find_unused_parameters` walks the graph of each step."""
         if self.world_size == 1:
             return model
         ids = [self.device.index] if self.device.type == "cuda" else None
         # Gradients that are views of the buckets need no copies (5.4 GB a step for BERT-Large).
         return DistributedDataParallel(
-            DDPInner(model),
+            model,
             device_ids=ids,
             find_unused_parameters=find_unused_parameters,
             gradient_as_bucket_view=True,
-            bucket_cap_mb=bucket_megabytes(model),
         )
 
     def broadcast_buffers(self, model: nn.Module) -> None:
@@ -111,16 +106,6 @@ class ProcessGroup:
         """Leave the process group."""
         if self.world_size > 1 and dist.is_initialized():
             dist.destroy_process_group()
-
-
-def bucket_megabytes(model: nn.Module) -> float:
-    """Return the size in MiB of DistributedDataParallel's buckets: a quarter of the gradients, so that most are reduced
-    during the backward pass, but at least 25, torch's default, and at most 100, which keep a fast network busy.
-
-    The last bucket is reduced after the backward pass, and each costs a latency (Li et al. 2020, arXiv 2006.15704).
-    """
-    gradients = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-    return min(100.0, max(25.0, gradients / 2**20 / 4))
 
 
 def choose_device(device: str, local_rank: int = 0) -> torch.device:

@@ -1,8 +1,7 @@
-"""Guard of a wrapper's ranks, a process that ends what is left of them when the wrapper has ended or was killed.
+"""Guard of a wrapper's ranks, a process that ends what they started when the wrapper has ended or was killed.
 
-The kernel ends the ranks themselves (parent_death_signal) but not what they started: a DataLoader's worker under
-forkserver, the default of Python 3.14, has the fork server as its parent and would stay forever. Run as a file with
-the variable of the ranks and its value, the wrapper's temporary folder, which it removes too.
+A DataLoader's worker under forkserver has the fork server as its parent, so the kernel ends the ranks alone. Run as a
+file with the variable of the ranks and its value, the wrapper's temporary folder, which it removes too.
 """
 
 import contextlib

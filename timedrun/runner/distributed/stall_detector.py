@@ -15,8 +15,7 @@ from timedrun.runner.process.process_times import ThreadTimes, cpu_seconds, desc
 
 State = Literal["own", "collective", "device"]
 ACTIVE_SHARE: Final = 0.2
-"""Share of the core time available to a thread above which it is active. Gloo's polling thread wakes 100 times per
-second for 25 us: on an overloaded machine it waits for a core half of the time, and is still idle."""
+"""Share of the core time available to a thread above which it is active."""
 SLICE_SECONDS: Final = 0.001
 """A thread that ran for less between two samples is idle: one that works runs for milliseconds when scheduled."""
 WAITING: Final = ("torch.distributed", "torch.autograd", "torch.nn.parallel.distributed", "torch.cuda")

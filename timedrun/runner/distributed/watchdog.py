@@ -16,7 +16,7 @@ from timedrun.runner.distributed.failure import RankStatus, RunFailure, failure_
 from timedrun.runner.distributed.heartbeat_channel import Connection, connect
 from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.distributed.stall_detector import ActivityProbe, ThreadActivity
-from timedrun.runner.process.status_files import ABORTED, RESUME
+from timedrun.runner.process.status_files import ABORTED
 
 STUCK: Final = "TIMEDRUN_STUCK_SECONDS"
 """Variable that overrides STUCK_SECONDS."""
@@ -45,9 +45,8 @@ class Watchdog:
     reports them to all ranks.
 
     A rank has died when its connection closes unannounced, and is unreachable without a heartbeat for
-    HEARTBEAT_TIMEOUT; the others apply the same to rank 0. A rank hangs when at least one rank waits in a collective
-    and all that do not are idle, for STUCK_SECONDS. So a phase of all ranks, however long, is never a hang, nor is a
-    rank that computes, compiles, reads or writes while others wait for up to BUSY_SECONDS.
+    HEARTBEAT_TIMEOUT. A rank hangs when at least one rank waits in a collective and all that do not are idle, for
+    STUCK_SECONDS, or work for BUSY_SECONDS.
 
     Timeouts count only time during which this thread runs, so a resumed machine or job raises no false alarm. With one
     rank there is no thread.
@@ -71,8 +70,6 @@ class Watchdog:
         self.step = 0
         self.failure: RunFailure | None = None
         """Reason why the run ends, once known."""
-        self.resumable: Callable[[], object] = lambda: False
-        """Returns what is true if the run can be resumed from a checkpoint. Called from the watchdog's thread."""
         self._clock = clock
         self._changed = threading.Condition()
         self._returned = False  # the training thread has called `failed` or `stop`
@@ -155,9 +152,7 @@ class Watchdog:
             self._next_heartbeat = self._awake + HEARTBEAT_INTERVAL
             self._send_heartbeat(own)
         if self.failure is None and not own.left:
-            found = self._find_failure()
-            advice = RESUME if found and found.message.endswith(ABORTED) and self.resumable() else ""
-            self.failure = found and found._replace(message=found.message + advice)
+            self.failure = self._find_failure()
         if self.failure is None:
             return own.left and all(link.ended or self._status[rank].left for rank, link in self._connections.items())
         if not self._deadline:

@@ -34,14 +34,13 @@ if TYPE_CHECKING:
 
 Reading = dict[str, float | str]  # counters by name; in place of one that could not be read, the reason
 Probe = Callable[[], Sequence[float]]
-GAUGES: Final = ("gpu_sm_mhz", "gpu_shared_blocks")  # values at the end of a block: the driver does not integrate them
+GAUGE: Final = "gpu_shared_blocks"  # value at the end of a block: the driver does not integrate it
 PACKAGE_WATTS: Final = 500.0
 """Assumed never to be exceeded by a processor package for minutes: an energy counter wraps around at most once within
 its range divided by this power."""
 OF_RANKS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     **dict.fromkeys(("own_seconds", "waited_seconds", "gpu_joules"), sum),
     **dict.fromkeys(("gpu_slowed_seconds", "gpu_shared_blocks"), max),
-    "gpu_sm_mhz": min,
 }
 """Counters that differ between the ranks of a machine, and how its value follows from theirs."""
 
@@ -77,7 +76,7 @@ class LoadCounters:
         }
         if device is not None and device.type == "cuda":
             self._device = device
-            self._probes["gpu_slowed_seconds", *GAUGES] = self._gpu
+            self._probes["gpu_slowed_seconds", GAUGE] = self._gpu
             self._probes["gpu_joules",] = self._gpu_energy
 
     def begin(self) -> None:
@@ -94,7 +93,7 @@ class LoadCounters:
         before, self._before = self._before, self._read()
         counted: Reading = {}
         for name, now in self._before.items():
-            then = 0.0 if name in GAUGES else before.get(name, "not read at the start of the clock")
+            then = 0.0 if name == GAUGE else before.get(name, "not read at the start of the clock")
             counted[name] = then if isinstance(then, str) else now if isinstance(now, str) else now - then
         return self._boot, counted
 
@@ -181,13 +180,12 @@ class LoadCounters:
         return nvml, nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
 
     def _gpu(self) -> Sequence[float]:
-        """Return seconds slowed by heat, SM clock, and 1 for a GPU with other processes, from NVIDIA's management
-        library (extra `gpu`). Written by its documentation; it has run on a simulated library only."""
+        """Return seconds slowed by heat, and 1 for a GPU with other processes, from NVIDIA's management library (extra
+        `gpu`). Written by its documentation; it has run on a simulated library only."""
         nvml, handle = self._nvml
         slowed = nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL).violationTime / 1e9
-        clock = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
         # The run has one process on each GPU, which in a container may have another number here.
-        return slowed, clock, float(len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)) > 1)
+        return slowed, float(len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)) > 1)
 
     def _gpu_energy(self) -> Sequence[float]:
         """Return the energy that the GPU has used since its driver was loaded; NVML has it from Volta on."""

@@ -1,17 +1,14 @@
-"""Processes that end with the process that started them, by Linux (prctl(2)) or by a thread that watches it."""
+"""Processes that end with the process that started them, where Linux does that (prctl(2))."""
 
 import ctypes
 import os
 import signal
-import threading
-import time
 from typing import Final
 
 from judging.ground.stdio import write
 from timedrun.runner.process.launch_env import LAUNCHED
 
 VARIABLE: Final = "TIMEDRUN_PARENT"  # environment variable: the process whose end stops this one as SIGTERM does
-INTERVAL: Final = 0.2  # seconds between two looks at the parent where the kernel has no prctl
 
 
 def environment() -> dict[str, str]:
@@ -31,16 +28,12 @@ def obey_environment() -> None:
 
 
 def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Send `number` to this process when `parent`, which started it, ends. Linux does; elsewhere a thread does so
-    within `INTERVAL`.
-
-    The process requests this itself, since code between fork and exec (preexec_fn of subprocess) can deadlock if the
-    parent has threads. If `parent` has ended before the request, this process ends at once.
-    """
+    """Send `number` to this process when `parent`, which started it, ends, if the system is Linux; at once if it has
+    ended. Code between fork and exec (preexec_fn of subprocess) could deadlock if the parent has threads."""
     library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "prctl"):
-        threading.Thread(target=_watch, args=(parent, number), daemon=True).start()
-    elif library.prctl(1, ctypes.c_ulong(number), 0, 0, 0):  # linux/prctl.h: PR_SET_PDEATHSIG
+    if hasattr(library, "prctl") and library.prctl(
+        1, ctypes.c_ulong(number), 0, 0, 0
+    ):  # linux/prctl.h: PR_SET_PDEATHSIG
         raise OSError(ctypes.get_errno(), "the kernel refused to signal the end of the parent process (prctl)")
     if os.getppid() != parent:
         write(
@@ -48,9 +41,3 @@ def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
             f" `timedrun run --ranks` nor a race started it, unset {LAUNCHED} and {VARIABLE}.\n"
         )
         os._exit(128 + number)
-
-
-def _watch(parent: int, number: signal.Signals) -> None:
-    while os.getppid() == parent:
-        time.sleep(INTERVAL)
-    os.kill(os.getpid(), number)

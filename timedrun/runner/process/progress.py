@@ -54,11 +54,6 @@ class Progress:
         if self.shown:
             self._pass(["training starts"])
 
-    def evaluating(self) -> None:
-        """Show on a terminal that an evaluation runs, which may take minutes."""
-        if self.shown and self.live:
-            self._pass([f"{time.monotonic() - self.began:.1f} s", "evaluating"])
-
     def step(self, position: str, samples: int, loss: float) -> None:
         """Print the line of a training step, overwritten in place on a terminal."""
         self.last = time.monotonic()
@@ -67,14 +62,13 @@ class Progress:
         rate = (samples - before) / max(self.last - since, 1e-9)
         done = min(1.0, samples / self.total_samples) if self.total_samples else 0.0
         left = [f"{done:4.0%}", f"at most {duration(self._left(elapsed, done))} left"] if done else []
-        measured = [f"loss {loss:.4f}", f"{rate:,.0f} samples/s"]
-        self._pass([*left, *measured], [f"{elapsed:.1f} s", position])
+        self._pass([*left, f"loss {loss:.4f}", f"{rate:,.0f} samples/s", f"{elapsed:.1f} s", position])
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
         if self.shown:
             text = f"{time.monotonic() - self.began:7.1f} s  {text}"
-            line = stdio.fitted(f"{self._label(text)}  {text}", 4, self.stream)
+            line = stdio.fitted(f"{self.label}  {text}", 4, self.stream)
             stdio.write(
                 f"{stdio.REMOVE_LINE}{stdio.coloured(line, self.stream)}\n" if self.live else f"{line}\n", self.stream
             )
@@ -84,22 +78,15 @@ class Progress:
         left = elapsed * (1 - done) / done
         return min(left, max(0.0, self.budget_seconds - elapsed)) if self.budget_seconds else left
 
-    def _pass(self, parts: Sequence[str], more: Sequence[str] = ()) -> None:
-        """Print a passing line. On a terminal it fits in one row, so that it can be overwritten: it has as many of
-        `more` as there is room for."""
-        columns = stdio.terminal_columns(self.stream)
+    def _pass(self, parts: Sequence[str]) -> None:
+        """Print a passing line. On a terminal it fits in one row, so that it can be overwritten: its label is cut in
+        the middle, then its end."""
+        text, columns = "  ".join(parts), stdio.terminal_columns(self.stream)
         if columns is None:
-            stdio.write("  ".join([self.label, *parts, *more]) + "\n", self.stream)
-            return
-        line = "  ".join([self._label("  ".join(parts)), *parts])
-        for part in more:
-            line += f"  {part}" if len(line) + 2 + len(part) < columns else ""
-        stdio.write(f"{stdio.REMOVE_LINE}{line[: columns - 1]}", self.stream)
-
-    def _label(self, text: str) -> str:
-        """Return the label, cut in its middle where a terminal has no room for it before `text`."""
-        columns = stdio.terminal_columns(self.stream)
-        return self.label if columns is None else shortened(self.label, max(LEAST_LABEL, columns - len(text) - 3))
+            stdio.write(f"{self.label}  {text}\n", self.stream)
+        else:
+            line = f"{shortened(self.label, max(LEAST_LABEL, columns - len(text) - 3))}  {text}"
+            stdio.write(f"{stdio.REMOVE_LINE}{line[: columns - 1]}", self.stream)
 
 
 def duration(seconds: float) -> str:

@@ -8,20 +8,16 @@ import os
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, cast
 
-from judging.ground.errors import ExitCode, TimedrunError
-from timedrun.runner.process.launch_env import AGENT_STORE, STATUS_FILES
+from judging.ground.errors import ExitCode
+from timedrun.runner.process.launch_env import STATUS_FILES
 
 ABORTED: Final = "; run aborted"
-RESUME: Final = "; resume with --resume"
-"""Ends of the reason of a lost rank; the second where there is a checkpoint to resume from."""
+"""End of the reason of a lost rank."""
 FAILED: Final = (ExitCode.ERROR, ExitCode.USAGE, ExitCode.RANK_LOST)
 """Exit codes of ranks in which the run failed; with any other, a rank that left has completed the run."""
-NUMBER_KEY: Final = "timedrun/result_number"
-"""Key in the store of torchrun's agent, which outlives the ranks that it restarts."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +80,11 @@ class StatusFiles:
 
 
 def report_begun(number: int) -> None:
-    """Report that this launch has opened the log of the run, result `number` as rank 0 counts.
-
-    Without a wrapper of timedrun's, rank 0 reports it to torchrun's agent, for `agent_number` after a restart.
-    """
+    """Report that this launch has opened the log of the run, result `number` as rank 0 counts."""
     if STATUS_FILES in os.environ:
         _report("number", number=number)
         with contextlib.suppress(OSError):
             _own("waiting").unlink()
-    elif os.environ.get("RANK") == "0" and (store := _agent_store()) is not None:
-        store.set(NUMBER_KEY, str(number))
 
 
 def report_left(code: ExitCode) -> ExitCode:
@@ -107,20 +98,6 @@ def report_error(code: ExitCode, message: str) -> bool:
     return _report("error", code=int(code), words=message)
 
 
-def agent_number() -> int | None:
-    """Return the number of the result that an earlier attempt of this run opened under torchrun, None on the first
-    attempt. Raises TimedrunError if torchrun has restarted a run that had opened no log."""
-    store = _agent_store()
-    if store is not None and store.check([NUMBER_KEY]):
-        return int(store.get(NUMBER_KEY))
-    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
-        raise TimedrunError(
-            "restarted by torchrun, but the previous attempt opened no log that torchrun's store records; nothing was"
-            " written; start the run again, or resume it with --resume --results FOLDER/result_N.txt."
-        )
-    return None
-
-
 def _own(kind: str) -> Path:
     return Path(os.environ[STATUS_FILES]) / f"rank_{os.environ['RANK']}.{kind}"
 
@@ -130,13 +107,3 @@ def _report(kind: str, **values: object) -> bool:
         _own(kind).write_text(json.dumps(values))
         return True
     return False
-
-
-def _agent_store() -> Any:
-    """Return a client of the store of torchrun's agent, None if no agent started this process."""
-    if os.environ.get(AGENT_STORE) != "True":
-        return None
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, but not in its stub
-
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=60), wait_for_workers=False)

@@ -8,7 +8,7 @@ from mlevents import keys, record
 from mlevents.event import is_number
 from mlevents.record import RunRecord
 from timedrun.runner.process.blocks import Outcome
-from timedrun.runner.process.status_files import ABORTED, RESUME, End
+from timedrun.runner.process.status_files import ABORTED, End
 
 FINE: Final = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)  # exit codes of a run that has finished
 
@@ -40,7 +40,7 @@ def verdict_of(
     """
     if end is not None and not end.begun and (before := _not_begun(paths, end, step, begun_before=begun_before)):
         return before
-    lost = end.lost.removesuffix(RESUME).removesuffix(ABORTED) if end else ""
+    lost = end.lost.removesuffix(ABORTED) if end else ""
     resume = f"; resume from step {step} with the same command and --resume" if step is not None else ""
     if not first_node:
         assert end is not None  # a node without rank 0 has started ranks
@@ -53,7 +53,7 @@ def verdict_of(
         minutes = f"{run.minutes * 60:.2f} s ({run.minutes:.3f} min, unverified)"
         return Verdict(ExitCode.OK, f"target reached in {minutes}: {paths.log}", run)
     reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else ""
-    reason = reason.removesuffix(RESUME).removesuffix(ABORTED)
+    reason = reason.removesuffix(ABORTED)
     if reason == Outcome.STOPPED.value and paths.checkpoints.is_dir():
         words = f"{reason}; resume with the same command and --resume: {paths.log}"
         return Verdict(ExitCode.STOPPED_RESUMABLE, words, run)

@@ -5,11 +5,9 @@ import platform
 import re
 import subprocess
 from collections import Counter
-from contextlib import ExitStack, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -19,7 +17,6 @@ NOT_APPLICABLE = "N/A"
 Description = dict[str, str | dict[str, str]]
 
 _CPUS = Path("/sys/devices/system/cpu")
-_MEMORY_CONTROLLERS = Path("/sys/devices/system/edac/mc")
 _CACHE_KINDS = {"Data": "d", "Instruction": "i"}
 
 
@@ -71,13 +68,8 @@ def default_threads() -> int:
 
 
 def memory() -> dict[str, str]:
-    """Return the `host_memory_*` keys; memory modules are known only to the kernel's EDAC driver."""
-    modules: Counter[tuple[str, str]] = Counter()
-    for module in _MEMORY_CONTROLLERS.glob("mc*/dimm*"):
-        if (size := _read(module / "size")).isdigit() and int(size):  # MiB; an empty slot has 0
-            modules[size, _read(module / "dimm_mem_type")] += 1
-    kinds = [f"{count} x {int(size) / 1024:g} GiB {kind}".strip() for (size, kind), count in sorted(modules.items())]
-    return {"host_memory_capacity": gib(psutil.virtual_memory().total), "host_memory_configuration": " + ".join(kinds)}
+    """Return the `host_memory_*` keys that are known; a person names the modules."""
+    return {"host_memory_capacity": gib(psutil.virtual_memory().total)}
 
 
 def storage() -> dict[str, str]:
@@ -108,8 +100,6 @@ def network(nodes: int) -> dict[str, str]:
         if (Path("/sys/class/net") / name / "device").exists():
             known = state.speed if 0 < state.speed < 2**31 else 0  # Mbit/s; virtual cards report 0, -1 or 2^32 - 1
             cards[f"{known / 1000:g} Gbit/s network card" if known else "network card of unstated speed"] += 1
-    for rate in Path("/sys/class/infiniband").glob("*/ports/*/rate"):
-        cards[f"InfiniBand or RoCE port {_read(rate)}"] += 1
     return {
         "host_networking": " + ".join(f"{count}x {spec}" for spec, count in sorted(cards.items())),
         "host_networking_topology": NOT_APPLICABLE if nodes == 1 else "",
@@ -157,34 +147,7 @@ def accelerator(per_node: int) -> dict[str, str]:
         "accelerator_memory_capacity": gib(properties.total_memory),
         "accelerator_interconnect": alone,
         "accelerator_interconnect_topology": alone,
-    } | _driver_values(str(getattr(properties, "uuid", "")), per_node)
-
-
-def _driver_values(uuid: str, per_node: int) -> dict[str, str]:
-    """Return values known only to NVIDIA's management library; {} if it is not installed (extra `gpu`) or fails."""
-    try:
-        import pynvml as nvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        return {}
-    values: dict[str, str] = {}
-    with suppress(nvml.NVMLError), ExitStack() as undo:  # partitioned and virtual devices support only some queries
-        nvml.nvmlInit()
-        undo.callback(nvml.nvmlShutdown)
-        device = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
-        values["accelerator_frequency"] = f"{nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)} MHz"
-        generation, width = nvml.nvmlDeviceGetMaxPcieLinkGeneration(device), nvml.nvmlDeviceGetMaxPcieLinkWidth(device)
-        values["accelerator_host_interconnect"] = f"PCIe {generation}.0 x{width}"
-        if per_node > 1 and (links := _active_links(nvml, device)):
-            values["accelerator_interconnect"] = f"NVLink, {links} links per accelerator"
-    return values
-
-
-def _active_links(nvml: Any, device: Any) -> int:
-    active = 0
-    with suppress(nvml.NVMLError):  # beyond the last link of this model
-        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-            active += nvml.nvmlDeviceGetNvLinkState(device, link) == 1
-    return active
+    }
 
 
 def _read(path: Path) -> str:

@@ -22,8 +22,7 @@ def provenance(root: Path) -> SourceState:
     Outside git, as in a container image, they are read from COMMIT_FILE.
 
     "dirty" is True if a tracked file below `root` was changed or there is an untracked Python file, other than copies
-    that a run or a package holds: the code is then not the commit's. A folder inside a repository that does not track
-    it (an environment's site-packages) is unknown.
+    that a run or a package holds. A folder that its repository does not track is unknown.
 
     "difference" is None if the tree is clean, else a SHA-256 of the names and content of those files, or of all Python
     files below `root` if git does not know them. Equal commits with equal differences are equal code.

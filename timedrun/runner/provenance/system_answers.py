@@ -1,7 +1,6 @@
 """A person's answers for the fields of MLPerf's system description that cannot be detected."""
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,38 +19,8 @@ SET_BY_RUNS: Final = ("submitter", "division", "status", "system_name")
 LARGEST: Final = 1 << 20
 """Maximum bytes of an answers file."""
 
-QUESTIONS: Final[dict[str, str]] = {
-    "number_of_nodes": "how many machines a run used",
-    "host_processors_per_node": "processors (sockets) of one machine",
-    "host_processor_model_name": "maker and model of the processor",
-    "host_processor_core_count": "number of cores of one processor",
-    "host_processor_vcpu_count": "virtual CPUs of one processor, if cores are not known",
-    "host_processor_frequency": "such as 2000 MHz",
-    "host_processor_caches": "such as L1: 32 KiB per core, L2: 1 MiB per core, L3: 32 MiB",
-    "host_processor_interconnect": "between the sockets, such as 3x 10.6 GT/s UPI",
-    "host_memory_capacity": "such as 384 GB",
-    "host_memory_configuration": "number, size and kind of the memory modules, such as 12 x 32 GB DDR5-4800",
-    "host_storage_type": "such as NVMe SSD",
-    "host_storage_capacity": "such as 2x 960 GB + 4x 3.8 TB",
-    "host_networking": "cards or ports and their speed, such as 8x InfiniBand 400 Gbit/s",
-    "host_networking_topology": "between the machines, such as fat tree",
-    "accelerators_per_node": "accelerators of one machine that a run used",
-    "accelerator_model_name": "maker and model of the accelerator",
-    "accelerator_host_interconnect": "such as PCIe 5.0 x16",
-    "accelerator_frequency": "such as 1410 MHz",
-    "accelerator_on-chip_memories": "such as L1: 108x 192 KiB, L2: 40 MiB",
-    "accelerator_memory_configuration": "such as HBM2e",
-    "accelerator_memory_capacity": "such as 80 GB",
-    "accelerator_interconnect": "such as 12x 25 GT/s NVLink",
-    "accelerator_interconnect_topology": "such as mesh or switched",
-    "cooling": "air, liquid, immersion ...",
-    "hw_notes": "notes on the hardware",
-    "framework": "the framework and its version",
-    "other_software_stack": "versions of drivers and libraries",
-    "operating_system": "its name and version",
-    "sw_notes": "notes on the software",
-}
-"""Question by key, for all keys that a person can answer."""
+QUESTIONS: Final = tuple(key for key in KEYS if key not in SET_BY_RUNS)
+"""Keys that a person can answer; MLCommons' system_desc_id.json explains them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +51,7 @@ def read_answers(path: Path) -> Answers:
     """Read the answers in the JSON file `path`: text by key, "" for an open question; "override" holds answers that
     replace detected values. Raise UsageError, which lists all invalid keys and answers, or names an unreadable file."""
     try:
-        content = json.loads(read_text(path, LARGEST), object_pairs_hook=_once)
+        content = json.loads(read_text(path, LARGEST))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
             f"{path}: cannot be read as JSON ({json_fault(error)}); `timedrun doctor --system --answers FILE` writes"
@@ -107,24 +76,14 @@ def open_keys(description: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return needed, other
 
 
-def write_questions(path: Path, description: Mapping[str, Any], answers: Answers | None = None) -> None:
-    """Write an answers file with `answers` and every open key of `description`, required ones first, each with "".
-    Raise UsageError if `path` exists, and so may hold answers."""
+def write_questions(path: Path, description: Mapping[str, Any]) -> None:
+    """Write an answers file with every open key of `description`, required ones first, each with "". Raise UsageError
+    if `path` exists, and so may hold answers."""
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} already exists and was not overwritten; choose a new file.")
     needed, other = open_keys(description)
     path.parent.mkdir(parents=True, exist_ok=True)
-    known: dict[str, Any] = {**answers.given} if answers else {}
-    if answers and answers.override:
-        known[OVERRIDE] = dict(answers.override)
-    write_json(path, dict.fromkeys([*needed, *other], "") | known)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    repeated = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-    if repeated:
-        raise ValueError(f"duplicate key {repeated[0]!r}")
-    return dict(pairs)
+    write_json(path, dict.fromkeys([*needed, *other], ""))
 
 
 def _problems(answers: Mapping[str, Any]) -> Iterator[str]:

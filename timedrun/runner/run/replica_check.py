@@ -29,9 +29,8 @@ class Replicas:
     """All ranks' copies of the parameters of the modules among `parts`, compared by sum and sum of squares in float64.
 
     Ranks differ in a parameter if their sums of squares are more than 1 % of the largest apart, or their sums more than
-    1 % of its norm. Detected are other weights, a huge or non-finite value and noise of 1 %; not one ordinary value
-    among thousands, nor a permutation within a parameter. Buffers and random generators may differ between ranks. NaN
-    and infinity on all ranks are left to the check of the loss.
+    1 % of its norm. Buffers and random generators may differ. NaN and infinity on all ranks are left to the check of
+    the loss.
     """
 
     def __init__(self, ranks: ProcessGroup, parts: Mapping[str, Stateful]) -> None:

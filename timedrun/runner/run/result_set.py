@@ -1,21 +1,21 @@
 """The set that a results folder holds: runs of one config, each with a seed of its own."""
 
 import itertools
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from judging.ground.config_values import differing, digest_of
-from judging.ground.errors import TimedrunError
+from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.result_files import CONFIG, ResultPaths, next_number, read_json
-from mlevents import keys
 from mlevents.event import listed
 from mlevents.record import read
 from mlevents.rounds import BenchmarkRules
 from mlevents.rounds.own_rules import as_recorded
 from timedrun.runner.config import RunConfig, digest, dump
-from timedrun.runner.process import status_files
+from timedrun.runner.process.launch_env import MAX_RESTARTS
 
 MOST_NAMED: Final = 6  # settings that differ, in a message
 
@@ -45,20 +45,17 @@ class NumberedRun(NamedTuple):
     paths: ResultPaths
     config: RunConfig
     resume: bool
-    complete: bool = False
-    """It has reached its target before a rank was lost; no restart changes that."""
 
 
 def numbered(config: RunConfig, folder: Path, number: int | None, *, resume: bool, seed_given: bool) -> NumberedRun:
     """Return a run in `folder`, with the seed of the run that is resumed, or the next free one unless it is given.
-    number: None for the next free one, or the last to resume; a restart by torchrun keeps its own."""
-    restarted = status_files.agent_number()
-    if restarted is not None and (earlier := ResultPaths(folder, restarted)).log.is_file():
-        log = read(earlier.log)
-        if log.status == keys.SUCCESS:
-            return NumberedRun(earlier, config, resume=True, complete=True)
-        restarted = restarted if log.started else None  # there is nothing to resume
-    number, resume = (number, resume) if restarted is None else (restarted, True)
+    number: None for the next free one, or the last to resume. Raises UsageError for a restart by torchrun, whose ranks
+    do not know the number of the run before it."""
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        raise UsageError(
+            "torchrun has restarted this run, whose number its ranks do not know; nothing was written. Resume it with"
+            f" --resume, or start it by `timedrun run --ranks N` with {MAX_RESTARTS}, which restarts and resumes."
+        )
     if number is None:
         number = next_number(folder) - resume
     if not seed_given:

@@ -125,11 +125,7 @@ class RunState:
 
     def log_stats(self, reached: Mapping[str, float]) -> None:
         """Log the samples per second, over all ranks, of the epoch or block of training that ends at `reached`, and the
-        loss of its last step.
-
-        The throughput is measured from its start to the synchronization at its end, which waits for all ranks and for
-        the last loss; the device may still run the last backward pass. It includes waiting for data, saving and
-        progress lines, but no evaluation.
+        loss of its last step. The throughput includes waiting for data, saving and progress lines, but no evaluation.
         """
         now = self._monotonic()
         throughput = self.stats.end(self.position.samples, now)
@@ -147,12 +143,6 @@ class RunState:
         if stats:
             at = {keys.SAMPLES_COUNT: self.position.samples, **reached}
             self.log.event(keys.TRACKED_STATS, stats, step=self.position.step, **at)
-
-    def log_cold_start(self, started: float) -> None:
-        """Log the cost of a cold start, of a run whose clock started at second `started`."""
-        if self.stats.seconds:
-            elapsed = None if self.is_resumed else self._monotonic() - started  # else it began in another process
-            self.log.event(keys.COLD_START, self.stats.cold_start(elapsed))
 
     def not_finite(self, loss: float) -> NonFiniteLoss:
         """Return the error for a NaN or infinite loss of some rank; all ranks call it together with their `loss`."""

@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,9 +19,7 @@ from mlevents.runlog.protocol import Protocol
 from timedrun.methods.training.train_state import Stateful
 from timedrun.runner.benchmark import BenchmarkSpec
 from timedrun.runner.config import RunConfig
-from timedrun.runner.distributed import collectives_check
 from timedrun.runner.distributed.process_group import ProcessGroup
-from timedrun.runner.distributed.straggler import StragglerDetector
 from timedrun.runner.distributed.watchdog import Watchdog
 from timedrun.runner.process.blocks import Block, Measurement, Outcome, plan_blocks
 from timedrun.runner.process.load_counters import LoadCounters, log_load
@@ -86,7 +83,6 @@ class TimedRun:
         )
         self.train_state, self.position = self.state.train_state, self.state.position
         self.outcome: Outcome | None = None
-        self.straggler = StragglerDetector(ranks)
         self._watch = watch
         self._load = load
         self._interval = SyncInterval(ranks.device, check_every)
@@ -129,8 +125,6 @@ class TimedRun:
         if error is None or isinstance(error, _Ended):
             self.outcome = self.outcome or Outcome.NOT_REACHED
             reason = self.outcome.value
-            if self._started is not None and self.outcome is not Outcome.STOPPED:  # a stopped run continues
-                self.state.log_cold_start(self._started)
         else:
             step = self.position.step
             meaning = out_of_memory(error, self.config, self.ranks, step, self.spec.supports) or recompiled(error, step)
@@ -202,8 +196,6 @@ class TimedRun:
             except (TypeError, ValueError) as error:
                 raise TrainingLoopError(f"a setting or hyperparameter of the run info: {error}") from error
             self.state.require_same_info(info)
-            if proof := collectives_check.check_collectives(self.ranks):
-                self.log.event(keys.COLLECTIVE_TEST, proof)
             self.state.replicas.require_same(self.position.step)
             self.state.identify()
             self._synchronize()
@@ -285,7 +277,6 @@ class TimedRun:
         position.step += 1
         position.step_in_epoch += 1
         position.samples += samples
-        self.straggler.stepped()
         if self._watch is not None:
             self._watch.at(position.step)
         self._last_loss = loss
@@ -311,7 +302,6 @@ class TimedRun:
             )
         self.state.replicas.require_same(self.position.step)
         self.protocol.start(keys.EVAL_START, **self.protocol.at(block.last))
-        self.progress.evaluating()
         self.stop.when = "after this evaluation"
         measurement = Measurement()
         yield measurement
@@ -336,10 +326,8 @@ class TimedRun:
             before_success()
             self.outcome = Outcome.REACHED
             known = {}
-            if self._started is not None:
-                self.state.log_cold_start(self._started)
-                if not self.state.is_resumed:  # a resumed run's clock began in another process
-                    known[keys.ELAPSED_MS] = round((self._monotonic() - self._started) * 1e3)
+            if self._started is not None and not self.state.is_resumed:  # whose clock began in another process
+                known[keys.ELAPSED_MS] = round((self._monotonic() - self._started) * 1e3)
             if self.state.wall_clock is not None:
                 self.state.wall_clock.check(self.position.step)
             self.protocol.succeed(block.last, **known)
@@ -376,7 +364,7 @@ class TimedRun:
         minutes = self.state.minutes_before + ((now - self._started) / 60 if self._started is not None else 0.0)
         over_budget = 0 < self.config.budget_minutes < minutes
         # All that the ranks have to agree on is one collective, which acts on every rank after the same step.
-        broken, gone, stopping, spent, due, slowest, *shared = self.ranks.all_reduce_max(
+        broken, gone, stopping, spent, due, slowest, *losses = self.ranks.all_reduce_max(
             [
                 float(loss is not None and not math.isfinite(loss)),
                 float(self.log.is_gone),
@@ -385,16 +373,8 @@ class TimedRun:
                 float(self.ranks.is_first and self.state.checkpoints.due),
                 self._interval.seconds_per_step(step, now),
                 *losses,
-                *self.straggler.report(),
             ]
         )
-        losses, paces = shared[: len(losses)], shared[len(losses) :]
-        if slow := self.straggler.detect(paces):
-            self.log.event(keys.SLOW_RANK, slow.rank, step=step, **asdict(slow))
-            own, median = slow.seconds * 1e3, slow.median_seconds * 1e3
-            self.progress.say(
-                f"rank {slow.rank} is slow: {own:.0f} ms {slow.part} per step, the median rank {median:.0f} ms"
-            )
         if broken:
             raise self.state.not_finite(0.0 if loss is None else loss)
         if gone:  # on all ranks, before a checkpoint is saved beside it

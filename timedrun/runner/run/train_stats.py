@@ -1,10 +1,9 @@
 """Training statistics as logged: loss, and samples and seconds of each epoch or block without its evaluation."""
 
-from dataclasses import asdict, dataclass, field
-from statistics import median
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from mlevents import keys, summary
+from mlevents import keys
 
 LOSS_SECONDS: Final = 5.0
 """Shortest time between two logged losses within an epoch or block; its end logs one as well."""
@@ -15,9 +14,6 @@ class TrainStats:
     """Last training loss, and stretches of training, each from `begin` to `end`. A stretch that a stop interrupted
     counts as one, without the gap."""
 
-    samples: list[int] = field(default_factory=list)
-    """Over all ranks, of each complete stretch."""
-    seconds: list[float] = field(default_factory=list)
     part_samples: int = 0
     """Trained in the current stretch before the run was stopped."""
     part_seconds: float = 0.0
@@ -47,8 +43,6 @@ class TrainStats:
         self._begun, self.part_samples, self.part_seconds = None, 0, 0.0
         if trained <= 0 or spent <= 0:
             return None
-        self.samples.append(trained)
-        self.seconds.append(spent)
         return trained / spent
 
     def state(self, samples: int, now: float) -> dict[str, Any]:
@@ -58,18 +52,3 @@ class TrainStats:
         if self._begun is not None:
             values |= {"part_samples": samples - self._begun[0], "part_seconds": now - self._begun[1]}
         return values
-
-    def cold_start(self, elapsed: float | None) -> dict[str, float | None]:
-        """Return the value of the event `cold_start` after `elapsed` seconds of the run (None: unknown).
-
-        It has the samples per second of the first stretch and of the median later one, the seconds that the first took
-        beyond it (negative: it was faster), and their share of `elapsed`, 0..1; None if there is nothing to compare.
-        """
-        stretches = list(zip(self.samples, self.seconds, strict=True))
-        per_sample = [spent / trained for trained, spent in stretches]
-        return {
-            "first_throughput": 1 / per_sample[0] if per_sample else None,
-            "later_throughput": 1 / median(per_sample[1:]) if per_sample[1:] else None,
-            "seconds": summary.cold_start_excess(stretches),
-            "share": None if elapsed is None else summary.cold_start_share(stretches, elapsed),
-        }

@@ -102,9 +102,6 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             watch=watch,
             load=LoadCounters(ranks.device),
         )
-        if settings.submission.division != keys.CLOSED:
-            saved = run.state.checkpoints
-            watch.resumable = lambda: (options.resume or saved.newest) and run.outcome is not Outcome.REACHED
         kept: dict[str, str] | None = None
         try:
             with run:

@@ -1,10 +1,9 @@
-"""Search for benchmark packages, in folders and behind entry points, without importing any."""
+"""Search for benchmark packages in folders, without importing any."""
 
 import ast
 import importlib.util
 import os
 import sys
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +21,8 @@ BenchmarkSpec and its module of configs that are theirs."""
 
 
 def nearby() -> dict[str, Path]:
-    """Return the folders, by import name, of the benchmarks beside this package, in the working directory, on the
-    import path and behind entry points, and of those nested one level below. Nothing is imported."""
+    """Return the folders, by import name, of the benchmarks beside this package, in the working directory and on the
+    import path, and of those nested one level below. Nothing is imported."""
     roots = [ROOT, *(Path(entry) for entry in sys.path if entry), Path.cwd()]
     folders: dict[str, Path] = {}
     for root in dict.fromkeys(roots):
@@ -31,10 +30,6 @@ def nearby() -> dict[str, Path]:
             folders.setdefault(folder.name, folder)
             for nested in folders_in(folder):
                 folders.setdefault(f"{folder.name}.{nested.name}", nested)
-    for entry in installed():
-        places = [place for place in package_places(entry.module) or () if place.is_dir()]
-        if places:
-            folders.setdefault(entry.module, places[0])
     folders |= {name: folders[package] for name, (package, *_) in SHARED.items() if package in folders}
     return dict(sorted(folders.items()))
 
@@ -85,10 +80,6 @@ def put_here_last() -> None:
     here = os.path.realpath(os.getcwd())
     if here not in map(os.path.realpath, sys.path):
         sys.path.append(here)
-
-
-def installed() -> list[EntryPoint]:
-    return sorted(entry_points(group="timedrun.benchmarks"), key=lambda entry: entry.name)
 
 
 def folders_in(root: Path) -> list[Path]:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,11 +21,6 @@ OURS: Final = ("timedrun", "judging", "mlevents", "referee", *SHIPPED)
 OWN_METHODS: Final = "own_methods"
 """Folder of a package's source, for the import path, with the methods of no package that it has anyway."""
 _named: dict[str, None] = {}
-
-
-def installed() -> dict[str, str]:
-    """Return the methods behind entry points of the group `timedrun.methods`, `module:Class` by name."""
-    return {entry.name: entry.value for entry in sorted(entry_points(group="timedrun.methods"), key=lambda e: e.name)}
 
 
 def name_by_user(reference: str) -> None:
@@ -100,8 +94,6 @@ def require_source(reference: str, sha256: str | None = None) -> tuple[dict[str,
                 f"{here} is in the working directory, from which a file imports nothing: read it, then name the method"
                 f" yourself (+{reference}), or set PYTHONPATH."
             )
-        elif module.endswith(".py"):
-            hint = f"Name the module without .py: {module.removesuffix('.py')}:{name}."
         raise UsageError(f"{reference}: no source of '{module}' is on the import path; nothing was run. {hint}")
     files = source_files(module, path)
     if sha256 not in (None, now := digest_of(files)):

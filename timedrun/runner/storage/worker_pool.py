@@ -1,8 +1,5 @@
-"""Run tasks in worker processes, in any order and few in memory; if a worker fails, the error names its task.
-
-concurrent.futures cannot replace it: its BrokenProcessPool does not name the task of a killed worker, and its workers
-outlive a killed parent.
-"""
+"""Run tasks in worker processes, in any order and few in memory; if a worker fails, the error names its task, as
+that of concurrent.futures does not, whose workers outlive a killed parent."""
 
 import multiprocessing
 import os
@@ -34,14 +31,13 @@ def to_standard_error(line: str) -> None:
 
 
 class TaskProgress:
-    """Report of finished tasks, rate and time left. Tasks that an earlier run finished count as found."""
+    """Report of finished tasks and rate. Tasks that an earlier run finished count as found."""
 
     def __init__(self, report: Callable[[str], None], *, unit: str, tasks: str) -> None:
         self.report, self.unit, self.tasks = report, unit, tasks
         self.began = self.last = time.monotonic()
         self.made = self.found = self.amount = self.amount_made = 0
         self.share = 0.0
-        self._share_found = 0.0
 
     def add(self, amount: int, made: bool, share: float) -> None:
         """Count a task of `amount` units, `made` now or found. `share` of the whole work is done with it, 0..1."""
@@ -49,7 +45,6 @@ class TaskProgress:
         self.found += not made
         self.amount += amount
         self.amount_made += amount if made else 0
-        self._share_found += 0.0 if made else max(0.0, share - self.share)
         self.share = max(self.share, share)
         if time.monotonic() - self.last >= _EVERY:
             self.line()
@@ -57,14 +52,11 @@ class TaskProgress:
     def line(self) -> None:
         """Report the current numbers."""
         self.last = time.monotonic()
-        elapsed = self.last - self.began
-        rate = self.amount_made / max(elapsed, 1e-9)
-        fresh = self.share - self._share_found
-        left = f"{elapsed * (1 - self.share) / fresh / 60:.1f} min left" if fresh > 0 else "time left unknown"
+        rate = self.amount_made / max(self.last - self.began, 1e-9)
         again = f", {self.found} {self.tasks} already finished" if self.found else ""
         self.report(
             f"{self.share:6.1%}  {self.amount:,} {self.unit} in {self.made + self.found} {self.tasks}{again}  "
-            f"{rate:,.0f} {self.unit}/s  {left}"
+            f"{rate:,.0f} {self.unit}/s"
         )
 
 

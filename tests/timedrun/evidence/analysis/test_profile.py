@@ -145,7 +145,7 @@ def test_a_model_that_is_compiled_within_another_module_has_its_forward_pass_tim
     toy = Toy(config, SPEC)
     toy.called = torch.nn.Sequential(toy.model)
     toy.called._compiled_call_impl = toy.model.forward  # as if compiled together: hooks of the model are not called
-    toy.run.straggler.attach(toy.called)
+    toy.run.ranks.wrap(toy.called)
     assert profile_of(toy.train(8)).parts["forward"].seconds == pytest.approx(2 * 80)
 
 

@@ -1,10 +1,8 @@
-"""A process group: buckets that let communication overlap, equal configurations, and collectives that are right, which
-are simulated here."""
+"""A process group: gradients without copies, and equal configurations."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,14 +10,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from image_classification.model import RESNET50, RESNET101, build_model
 from judging.ground.errors import ExitCode
-from language_model.encoder import Bert
-from language_model.settings import BERT_LARGE
-from tests.timedrun.runner.distributed.thread_ranks import CPU, on_all
-from timedrun.runner.distributed.collectives_check import WrongCollective, check_collectives, part
+from tests.timedrun.runner.distributed.thread_ranks import on_all
 from timedrun.runner.distributed.config_consistency import ConfigMismatch, require
-from timedrun.runner.distributed.process_group import ProcessGroup, bucket_megabytes
+from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.provenance import source
 from timedrun.runner.run.origin import values_to_compare
 
@@ -40,56 +34,6 @@ def test_gradients_are_views_of_the_buckets(first_of_two):
         model.zero_grad(set_to_none=True)
         parallel(torch.ones(1, 3)).sum().backward()
     assert len({p.grad.untyped_storage().data_ptr() for p in model.parameters() if p.grad is not None}) == 1
-
-
-def test_a_bucket_has_a_quarter_of_the_gradients_within_bounds():
-    with torch.device("meta"):
-        resnet50, resnet101 = (build_model(config, seed=1) for config in (RESNET50, RESNET101))
-        bert = Bert(BERT_LARGE)
-    assert bucket_megabytes(resnet50) == 25  # of 97.5
-    assert bucket_megabytes(resnet101) == pytest.approx(44_549_160 * 4 / 2**20 / 4)
-    assert bucket_megabytes(bert) == 100  # of 1,279
-    resnet101.requires_grad_(False)
-    assert bucket_megabytes(resnet101) == 25
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ("sum", "the sum of 1027 int64 numbers is wrong"),
-        ("gather", "all-gather of 1027 int64 numbers has wrong parts of ranks 0"),
-        ("broadcast", "the broadcast of 1027 int64 numbers from rank 0 is wrong"),
-    ],
-)
-def test_a_wrong_collective_is_named_with_its_ranks(wrong, message, monkeypatch):
-    class SecondOfTwo(ProcessGroup):
-        """Rank 1 of simulated collectives."""
-
-        def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
-            zero, one = (part(rank, len(values), values.dtype, CPU) for rank in (0, 1))
-            return values.copy_(zero + one + (wrong == "sum"))
-
-        def all_gather(self, value: Any) -> list[Any]:
-            return [[], value]
-
-    def broadcast(buffer: torch.Tensor, src: int, name: str = "broadcast") -> None:
-        buffer.copy_(part(src, len(buffer), buffer.dtype, CPU) + (src == 0 and wrong == name))
-
-    def all_gather(tensors: list[torch.Tensor], own: torch.Tensor) -> None:
-        for rank, tensor in enumerate(tensors):
-            broadcast(tensor, rank, "gather")
-
-    monkeypatch.setattr(dist, "all_gather", all_gather)
-    monkeypatch.setattr(dist, "broadcast", broadcast)
-    with pytest.raises(WrongCollective) as raised:
-        check_collectives(SecondOfTwo(1, 2, 1, CPU))
-    assert f"not started: rank 1: {message}; rank 1: {message.replace('int64', 'float32')}. The" in str(raised.value)
-
-
-def test_the_numbers_of_two_thousand_ranks_still_sum_exactly_in_float32():
-    parts = torch.stack([part(rank, 1027, torch.int64, CPU) for rank in range(2000)])
-    assert torch.equal(parts.float().sum(0).long(), parts.sum(0))
-    assert len(parts[:97].unique(dim=0)) == 97  # those of other ranks would be noticed
 
 
 def differences(*given: dict[str, object]) -> list[str]:

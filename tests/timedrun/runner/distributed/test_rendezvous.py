@@ -133,6 +133,6 @@ rendezvous.init_process_group(LaunchEnv("rank", 0, 2, 0, 2, "127.0.0.1", 1), tor
 
 @pytest.mark.processes
 def test_forming_the_process_group_is_bounded_if_a_rank_does_not_come_to_it():
-    done = subprocess.run([sys.executable, "-c", FORMING], capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, "-P", "-c", FORMING], capture_output=True, text=True, timeout=50)
     assert done.returncode == ExitCode.RANK_LOST
     assert "rank 0: all ranks joined, but the process group was not formed within 1 s" in done.stderr

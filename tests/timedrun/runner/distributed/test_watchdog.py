@@ -17,7 +17,7 @@ from timedrun.runner.distributed.heartbeat_channel import Connection, connect
 from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.distributed.stall_detector import State, ThreadActivity
 from timedrun.runner.distributed.watchdog import STUCK, Watchdog
-from timedrun.runner.process.status_files import ABORTED, RESUME
+from timedrun.runner.process.status_files import ABORTED
 
 CUT = dist.DistError("[pair.cc:1] Connection closed by peer [10.0.0.7]:4711. GLHF")
 
@@ -95,18 +95,16 @@ def test_an_idle_rank_that_another_waits_for_hangs_and_is_named_with_its_line():
     assert run.ended == dict.fromkeys((0, 1), (message, ExitCode.RANK_LOST))
 
 
-@pytest.mark.parametrize(("dead", "advice"), [(0, ""), (1, ""), (0, RESUME), (1, RESUME)])
-def test_a_closed_connection_is_a_death_and_ends_blocked_ranks_after_their_grace(dead, advice):
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_closed_connection_is_a_death_and_ends_blocked_ranks_after_their_grace(dead):
     run = Run(3)
-    for watchdog in run.watchdogs:
-        watchdog.resumable = lambda: bool(advice)
     run.watchdogs[dead].at(7)
     run.advance(2)
     run.die(dead)
     run.advance(1)
     assert run.ended == {}
     run.advance(4)
-    message = f"rank {dead} died: killed, crashed or out of memory (last step 7){ABORTED}{advice}"
+    message = f"rank {dead} died: killed, crashed or out of memory (last step 7){ABORTED}"
     assert run.ended == dict.fromkeys({0, 1, 2} - {dead}, (message, ExitCode.RANK_LOST))
 
 

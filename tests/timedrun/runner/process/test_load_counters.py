@@ -170,14 +170,6 @@ def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_pat
     }
 
 
-def test_this_systems_own_counters_are_read():
-    counters = LoadCounters(CPU)
-    counters.begin()
-    sum(range(2_000_000))
-    _, counted = counters.block()
-    assert 0 < counted["own_seconds"] <= counted["seconds"] * (os.cpu_count() or 1)
-
-
 def test_descendants_are_those_of_the_list_of_all_processes(tmp_path):
     script = "import subprocess, sys, time; subprocess.Popen(['sleep', '30']); print(flush=True); time.sleep(30)"
     with psutil.Popen([sys.executable, "-c", script], stdout=-1) as child:
@@ -191,11 +183,10 @@ def test_descendants_are_those_of_the_list_of_all_processes(tmp_path):
                 process.kill()
 
 
-def test_a_gpus_clock_heat_energy_and_other_processes_are_nvmls(monkeypatch):
+def test_a_gpus_heat_energy_and_other_processes_are_nvmls(monkeypatch):
     library = MagicMock()
     library.nvmlDeviceGetHandleByUUID = {b"GPU-abc": "handle"}.__getitem__
     library.nvmlDeviceGetViolationStatus.side_effect = [MagicMock(violationTime=time) for time in (5e9, 7e9)]
-    library.nvmlDeviceGetClockInfo.return_value = 1200
     library.nvmlDeviceGetComputeRunningProcesses.return_value = ["own", "another"]
     library.nvmlDeviceGetTotalEnergyConsumption.side_effect = [10_000_000, 10_250_000]
     monkeypatch.setitem(sys.modules, "pynvml", library)
@@ -203,12 +194,12 @@ def test_a_gpus_clock_heat_energy_and_other_processes_are_nvmls(monkeypatch):
     counters = LoadCounters(torch.device("cuda", 0))
     counters.begin()
     _, found = counters.block()
-    assert [found[name] for name in ("gpu_slowed_seconds", "gpu_sm_mhz", "gpu_shared_blocks")] == [2.0, 1200, 1.0]
+    assert [found[name] for name in ("gpu_slowed_seconds", "gpu_shared_blocks")] == [2.0, 1.0]
     assert found["gpu_joules"] == 250
     monkeypatch.setitem(sys.modules, "pynvml", None)
     counters = LoadCounters(torch.device("cuda", 0))
     counters.begin()
-    assert "ModuleNotFoundError" in str(counters.block()[1]["gpu_sm_mhz"])
+    assert "ModuleNotFoundError" in str(counters.block()[1]["gpu_shared_blocks"])
 
 
 def test_the_ranks_of_a_machine_are_one_run_and_the_most_loaded_machine_is_logged(tmp_path):

@@ -4,7 +4,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import sys
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,26 +52,12 @@ def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path, monkeypa
     assert all(isinstance(value, str) for value in [*description.values(), *software.values()])
 
 
-@pytest.mark.parametrize(("per_node", "interconnect"), [(1, "N/A"), (8, "NVLink, 18 links per accelerator")])
-def test_torch_and_nvml_describe_gpus(monkeypatch, per_node, interconnect):
-    card = types.SimpleNamespace(name="Example GPU", total_memory=80 * 2**30, L2_cache_size=50 * 2**20, uuid="abc")
-    card.memory_bus_width = 5120
-    library = MagicMock(NVMLError=IndexError, NVML_NVLINK_MAX_LINKS=36)
-    library.nvmlDeviceGetMaxClockInfo.return_value = 1980
-    library.nvmlDeviceGetMaxPcieLinkGeneration.return_value = 5
-    library.nvmlDeviceGetMaxPcieLinkWidth.return_value = 16
-    library.nvmlDeviceGetNvLinkState = lambda handle, link: ([1] * 18)[link]
+def test_torch_describes_gpus(monkeypatch):
+    card = types.SimpleNamespace(name="Example GPU", total_memory=80 * 2**30, L2_cache_size=50 * 2**20)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card)
-    monkeypatch.setitem(sys.modules, "pynvml", library)
-    described = hardware.accelerator(per_node)
-    expected = {
-        "accelerators_per_node": str(per_node),
-        "accelerator_model_name": "Example GPU",
-        "accelerator_memory_capacity": "80 GiB",
-        "accelerator_host_interconnect": "PCIe 5.0 x16",
-        "accelerator_frequency": "1980 MHz",
-        "accelerator_interconnect": interconnect,
-    }
+    described = hardware.accelerator(8)
+    expected = {"accelerators_per_node": "8", "accelerator_model_name": "Example GPU", "accelerator_interconnect": ""}
+    expected |= {"accelerator_memory_capacity": "80 GiB", "accelerator_on-chip_memories": "L2 50 MiB"}
     assert described.items() >= expected.items() and set(described) <= set(KEYS)
 
 
@@ -83,17 +68,6 @@ def test_ranks_divide_over_the_nodes_that_the_launcher_says(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     description = system.describe("Example", "box", ranks=4, device="cpu")
     assert description["number_of_nodes"] == "2" and description["host_networking_topology"] == ""
-
-
-def test_memory_modules_are_counted_where_the_kernel_has_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(hardware, "_MEMORY_CONTROLLERS", tmp_path)
-    assert hardware.memory()["host_memory_configuration"] == ""
-    for number, size in enumerate(("32768", "32768", "0")):
-        slot = tmp_path / "mc0" / f"dimm{number}"
-        slot.mkdir(parents=True)
-        (slot / "size").write_text(f"{size}\n")
-        (slot / "dimm_mem_type").write_text("Registered-DDR5\n")
-    assert hardware.memory()["host_memory_configuration"] == "2 x 32 GiB Registered-DDR5"
 
 
 def test_environment_lists_every_distribution(monkeypatch):

@@ -1,7 +1,7 @@
-"""A rank that fails on purpose: `python faulty_rank.py STEP:HOW run ...` is `timedrun run ...` with a fault at a step.
+"""A rank that may fail on purpose: `python faulty_rank.py STEP:HOW run ...` is `timedrun run ...` with a fault at a
+step, and with a watchdog that waits for `SECONDS` where it would wait for 15 s.
 
-stop: SIGSTOP; raise: an exception; hang: sleep forever; nan: the loss is NaN from that step on;
-slow: each step from there on takes longer, and SIGABRT comes after the run, as a library's teardown may cause.
+stop: SIGSTOP; raise: an exception; hang: sleep forever; nan: the loss is NaN from that step on; none: no fault.
 """
 
 import os
@@ -12,9 +12,10 @@ import time
 from torch import Tensor
 
 from timedrun.cli import main
-from timedrun.runner.distributed.watchdog import Watchdog
+from timedrun.runner.distributed import watchdog
 from timedrun.runner.run.timed_run import TimedRun
 
+SECONDS = 3.0
 step_done = TimedRun.step_done
 
 
@@ -27,8 +28,6 @@ def inject(how: str) -> None:
         case "hang":
             while True:
                 time.sleep(60)
-        case "slow":
-            time.sleep(0.2)
 
 
 if __name__ == "__main__":
@@ -41,6 +40,6 @@ if __name__ == "__main__":
             inject(how)
 
     TimedRun.step_done = faulty_step_done
-    if how == "slow":
-        Watchdog.stop = lambda watch: os.abort()  # once the run has ended
+    watchdog.HEARTBEAT_TIMEOUT = watchdog.STUCK_SECONDS = SECONDS
+    watchdog.GRACE_SECONDS = 1.0
     sys.exit(main(sys.argv[2:]))

@@ -142,7 +142,7 @@ for step in range(10**6):
 
 @pytest.mark.parametrize("last, seconds", [(7, 60.0), (10**6, 0.03)])
 def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(tmp_path, last, seconds):
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(last)], stdout=subprocess.PIPE)
+    writer = subprocess.Popen([sys.executable, "-P", "-c", WRITER, str(tmp_path), str(last)], stdout=subprocess.PIPE)
     writer.stdout.readline()
     with contextlib.suppress(subprocess.TimeoutExpired):
         writer.wait(seconds)

@@ -58,20 +58,16 @@ def assert_golden(writer: str, name: str, path: Path, *, since: str = keys.INIT_
 
 
 def train_to_end(run: Any, clock: SimulatedClock, total: int, qualities: dict[int, float], **options: Any) -> None:
-    """Train: `seconds` a step, by default one, those of the first epoch `first`; evaluations take `evaluation`."""
+    """Train: `seconds` a step, by default one."""
 
     def step(number: int) -> None:
-        clock.advance(options.get("first" if number <= STEPS else "seconds", options.get("seconds", 1)))
+        clock.advance(options.get("seconds", 1))
         if number == options.get("fails_in"):
             raise ZeroDivisionError("in this step")
 
-    def quality(last: int) -> float:
-        clock.advance(options.get("evaluation", 0))
-        return qualities[last]
-
     with run:
         run.track(model=torch.nn.Linear(1, 1))
-        train(run, total, quality, steps=STEPS, before_step=step, stops=options.get("stops", ()))
+        train(run, total, qualities.__getitem__, steps=STEPS, before_step=step, stops=options.get("stops", ()))
 
 
 @pytest.mark.parametrize(
@@ -87,12 +83,6 @@ def train_to_end(run: Any, clock: SimulatedClock, total: int, qualities: dict[in
         ("failed", {}, {}, 4, {2: 0.1}, ZeroDivisionError, {"fails_in": 8}),
         ("no_number", {}, {}, 4, {2: float("nan")}, TrainingLoopError, {}),
         ("no_data", {}, {}, 0, {}, ValueError, {}),
-        # What a slow first epoch costs, without evaluations; none of a single or a fast one; a loss every 5 s.
-        ("cold", {}, {}, 4, {2: 0.1, 4: 0.95}, Outcome.REACHED, {"first": 2, "evaluation": 7}),
-        ("cold_samples", EVERY_10, {"spec": IN_SAMPLES}, 40, {12: 0.1, 20: 0.2, 32: 0.95}, Outcome.REACHED,
-         {"first": 2, "evaluation": 7}),
-        ("one_epoch", {}, {}, 1, {1: 0.1}, Outcome.NOT_REACHED, {"first": 2}),
-        ("fast_start", {}, {}, 2, {2: 0.1}, Outcome.NOT_REACHED, {"first": 0.5}),
         ("losses", {}, {}, 2, {2: 0.95}, Outcome.REACHED, {"seconds": 4}),
     ],
 )  # fmt: skip

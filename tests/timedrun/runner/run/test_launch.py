@@ -59,7 +59,7 @@ ON_NODE_1 = {"first_node": False}
         ("stopped by signal", KILLED, None, {}, ExitCode.STOPPED_RESUMABLE, ["stopped by signal", "--resume"]),
         ("DataError: gone", KILLED, None, {}, ExitCode.RANK_LOST, [KILLED.lost, "the log has: DataError: gone"]),
         (KILLED.lost, KILLED, 10, {}, ExitCode.RANK_LOST, [f"run aborted: {KILLED.lost}; {RESUME}"]),
-        ("no heartbeat from rank 0 (last step 12); run aborted; resume with --resume", KILLED, 10, {},
+        ("no heartbeat from rank 0 (last step 12); run aborted", KILLED, 10, {},
          ExitCode.RANK_LOST, [f"{KILLED.lost}; the log has: no heartbeat from rank 0 (last step 12); {RESUME}"]),
         ("", KILLED, 10, {}, ExitCode.RANK_LOST, [KILLED.lost, "no run_stop", RESUME]),
         ("", SECOND, None, {}, ExitCode.INTERRUPTED, ["a signal", "no run_stop"]),

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,12 +21,10 @@ from mlevents import keys, record
 from tests.forked_python import environment_of
 from tests.timedrun.runner.distributed.launched_ranks import free_port, until
 from timedrun.runner.process.launch_env import LaunchEnv
-from timedrun.runner.run.launch import common_step
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 SMOKE = ("run", "image_classification", "smoke", "--data", "synthetic")
 TIMEDRUN = ("-m", "timedrun")
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", *TIMEDRUN)
 FAULTY_RANK = str(Path(__file__).with_name("faulty_rank.py"))
 LONG = ("--schedule.epochs", "4000", "--evaluation.target", "0.999")
 PROMISED_MS = 30_000
@@ -85,7 +83,7 @@ class Processes:
     def log(self, number: int = 0) -> record.RunRecord:
         return record.read(self.folder / "results" / f"result_{number}.txt")
 
-    def course(self, count: int = 3) -> list[object]:
+    def course(self, count: int) -> list[object]:
         """The first `count` evaluations of the log; none if they are fewer."""
         path = self.folder / "results" / "result_0.txt"
         values = [event.value for event in record.read(path).all(keys.EVAL_ACCURACY)] if path.is_file() else []
@@ -102,29 +100,37 @@ def run(tmp_path: Path) -> Iterator[Processes]:
 Ended = tuple[record.RunRecord, list[int], str]
 """Log, exit codes and output of two ranks."""
 FAILED = [ExitCode.ERROR, ExitCode.ERROR]
-FAULTS = {  # fault: epochs of the run, reason in the log, exit codes; those that mostly wait come first
-    "stop": (400, r"no heartbeat from rank 1 for 15 s \(last step 12\); run aborted", [ExitCode.RANK_LOST, -9]),
+FAULTS = {  # fault: reason in the log, exit codes; those that mostly wait come first
+    "stop": (r"no heartbeat from rank 1 for 3 s \(last step 12\); run aborted", [ExitCode.RANK_LOST, -9]),
     "hang": (
-        100,
         r"rank 1 hung after step 12 at .*faulty_rank.py:\d+ \(inject\):"
         r" idle for \d+ s while rank 0 waits for it; run aborted",
         [ExitCode.RANK_LOST, ExitCode.RANK_LOST],
     ),
-    "nan": (400, "NonFiniteLoss: rank 1, step 1[2-9]: .*", FAILED),
-    "raise": (400, "rank 1, step 12: RuntimeError: raised on purpose", FAILED),
-    "slow": (6, "target not reached", [ExitCode.TARGET_NOT_REACHED, -signal.SIGABRT]),  # and aborts after the run
+    "nan": ("NonFiniteLoss: rank 1, step 1[2-9]: .*", FAILED),
+    "raise": ("rank 1, step 12: RuntimeError: raised on purpose", FAILED),
 }
 
 
+def start_two_ranks(
+    run: Processes, *options: object, fault: str = "none", to: str = "results", networks: Sequence[str] = ()
+) -> None:
+    """Start two ranks, of which the second may have a fault, as a launcher would that sets torchrun's variables; with
+    `networks`, each on a node of its own."""
+    port = free_port()
+    for rank, how in enumerate(("none", fault)):
+        env = LaunchEnv("rank", rank, 2, rank, 2, "127.0.0.1", port)
+        if networks:
+            env = LaunchEnv("rank", rank, 2, 0, 1, "10.213.77.1", port)
+        words = (*options, "--results", run.folder / to / "result_0.txt")
+        network = networks[rank] if networks else None
+        run.start(*words, program=(FAULTY_RANK, f"12:{how}"), network=network, **env.variables())
+
+
 def run_two_ranks(folder: Path, how: str) -> Ended:
-    run, port = Processes(folder), free_port()
+    run = Processes(folder)
     try:
-        for rank in (0, 1):
-            variables = LaunchEnv("rank", rank, 2, rank, 2, "127.0.0.1", port).variables()
-            program = (FAULTY_RANK, f"12:{how}") if rank == 1 else TIMEDRUN
-            options = ("--schedule.epochs", FAULTS[how][0], "--evaluation.target", 0.999)
-            options += ("--results", folder / "results" / "result_0.txt")
-            run.start(*options, program=program, **variables)
+        start_two_ranks(run, "--schedule.epochs", 400, "--evaluation.target", 0.999, fault=how)
         first, second = run.started.values()
         first.wait(100)
         if how == "stop":
@@ -147,72 +153,40 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
 def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(ends, how):
     log, codes, printed = ends[how].result()
     reason = log.stopped.metadata["reason"]
-    assert re.fullmatch(FAULTS[how][1], reason)
-    assert codes == FAULTS[how][2]
+    assert re.fullmatch(FAULTS[how][0], reason)
+    assert codes == FAULTS[how][1]
     assert log.stopped.time_ms - log.events[-2].time_ms < PROMISED_MS
     assert reason.split(": ")[-1] in printed
     assert ("Traceback" in printed) == (how == "raise")  # rank 1's own: an unexpected exception
-    (test,) = log.all(keys.COLLECTIVE_TEST)
-    assert test.value["ranks"] == 2 and test.value["bytes_per_second"] > 0
-    if how == "slow":  # and named, and the run goes on; other stragglers may be the machine's
-        slow = {(event.value, event.metadata["part"]): event.metadata for event in log.all(keys.SLOW_RANK)}
-        assert slow[1, "loading"]["seconds"] > max(0.2, 1.5 * slow[1, "loading"]["median_seconds"])
 
 
 def test_sigterm_to_one_rank_stops_all_at_one_step_with_75_and_the_resumed_run_is_the_one_never_stopped(run):
-    options = ("--schedule.epochs", 12, "--evaluation.target", 0.999, "--ranks", 2)
-    run.start(*options, "--results", run.folder / "whole")
-    assert run.end()[0] == [3]
-    stopped = run.start(*options)
-    rank = run.rank(1)
+    options = ("--schedule.epochs", 6, "--evaluation.target", 0.999)
+    start_two_ranks(run, *options, to="whole")
+    assert run.end()[0] == [3, 3]
+    start_two_ranks(run, *options)
     until(lambda: run.course(1), 60)
-    rank.send_signal(signal.SIGTERM)
-    stopped.wait(60)
+    [*run.started.values()][-1].send_signal(signal.SIGTERM)
+    assert run.end()[0] == [3, 3, 75, 75]
     steps = [{path.name for path in (run.folder / "results/run_0/checkpoint").glob(f"rank_{r}/*.pt")} for r in (0, 1)]
     assert len(steps[0]) == 1 and steps[0] == steps[1] and run.log().status == keys.ABORTED
-    run.start(*options, "--resume")
+    start_two_ranks(run, *options, "--resume")
     codes, outputs = run.end()
-    assert codes == [3, 75, 3], outputs
+    assert codes[4:] == [3, 3], outputs
     whole = record.read(run.folder / "whole" / "result_0.txt").quality
-    assert [point.value for point in run.log().quality] == [point.value for point in whole] and len(whole) == 12
+    assert [point.value for point in run.log().quality] == [point.value for point in whole] and len(whole) == 6
 
 
-@pytest.fixture(scope="module")
-def ended_at_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Processes, list[int], list[str]]:
-    """A run of two ranks under the wrapper that a second signal ends after three evaluations."""
-    run = Processes(tmp_path_factory.mktemp("ended_at_once"))
-    try:
-        wrapper = run.start(*LONG, "--ranks", 2)
-        until(lambda: run.course(), 60)
-        # Suspended, it gets both before the first can stop the run.
-        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
-            wrapper.send_signal(number)
-        return run, *run.end(20)
-    finally:
-        run.kill()
-
-
-def test_a_second_signal_ends_a_run_at_once_with_a_whole_log_and_leaves_no_process(ended_at_once):
-    run, codes, (output,) = ended_at_once
+def test_a_second_signal_ends_a_run_at_once_with_a_whole_log_and_leaves_no_process(run):
+    wrapper = run.start(*LONG, "--checkpoint-minutes", 10, PET_MAX_RESTARTS="1")  # which starts a rank
+    until(lambda: run.course(1), 60)
+    # Suspended, it gets both before the first can stop the run.
+    for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+        wrapper.send_signal(number)
+    codes, (output,) = run.end(20)
     assert codes[0] in (130, 143)  # whichever of the two Python handles first
     assert "run aborted: ended by a second signal" in output
     assert run.log().stopped.metadata["reason"] == "ended by a second signal"
-
-
-def test_a_restart_by_torchrun_resumes_its_run_and_no_rank_outlives_a_killed_torchrun(run, ended_at_once):
-    torchrun = run.start(*LONG, "--checkpoint-minutes", 0.0001, program=TORCHRUN)
-    results = run.folder / "results"
-    until(lambda: (common_step(results / "run_0" / "checkpoint", range(2)) or 0) > 1, 60)  # that of step 1 is complete
-    (results / "run_1").mkdir()  # a second launch
-    run.rank(1).kill()
-    until(lambda: results.joinpath("result_0.txt").exists() and run.log().all(keys.RESUMED) and run.course(), 60)
-    torchrun.kill()
-    until(lambda: not run.left(), 5)
-    assert not list(results.glob("result_[1-9].txt"))
-    stopped = record.read(results / "run_0" / "interrupted_1.txt").stopped
-    words = r"rank 1 died: killed, crashed or out of memory \(last step \d+\); run aborted; resume with --resume"
-    assert re.fullmatch(words, stopped.metadata["reason"])
-    assert run.course() == ended_at_once[0].course()
 
 
 def enter_network(name: str) -> None:
@@ -249,48 +223,34 @@ def networks() -> Iterator[tuple[str, str]]:
             ip("netns", "delete", name)
 
 
-def start_nodes(
-    run: Processes, master: str, networks: tuple[str, str] | tuple[None, None], *options: object, restarts: int = 0
-) -> None:
-    """Start a run on two nodes, each with results of its own: `results` and `results_1`."""
-    host, _, port = master.partition(":")
-    first = {"PET_NNODES": "2", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": host, "PET_MASTER_PORT": port}
-    first["PET_MAX_RESTARTS"] = str(restarts)
-    run.start(*options, network=networks[0], **first)
-    second = first | {"PET_NODE_RANK": "1"}
-    run.start(*options, "--results", run.folder / "results_1", network=networks[1], **second)
-
-
-def test_two_nodes_train_like_two_ranks_of_one_and_a_cut_link_is_reported_on_both_in_time(run, networks, ended_at_once):
-    start_nodes(run, f"10.213.77.1:{free_port()}", networks, *LONG)
-    until(lambda: run.course(), 120)
+def test_a_cut_link_is_reported_on_both_nodes_in_time(run, networks):
+    start_two_ranks(run, *LONG, networks=networks)
+    until(lambda: run.course(1), 120)
     assert ip("-n", networks[0], "link", "set", "link0", "down").returncode == 0
     codes, outputs = run.end(30)
     assert codes == [ExitCode.RANK_LOST] * 2, outputs
-    stopped = run.log().stopped
-    assert stopped.metadata["status"] == keys.ABORTED
-    assert "rank 1" in stopped.metadata["reason"] and "step" in stopped.metadata["reason"]
+    reason = run.log().stopped.metadata["reason"]
+    assert re.fullmatch(r"no heartbeat from rank 1 for 3 s \(last step \d+\); run aborted", reason)
     assert "rank 1" in outputs[0] and "rank 0" in outputs[1]
-    written = sorted(path.name for path in (run.folder / "results").glob("[!.]*"))
-    assert written == ["ledger.jsonl", "result_0.txt", "run_0"]
-    assert not list(run.folder.glob("results_1/*"))
-    assert run.course() == ended_at_once[0].course()
 
 
 def test_after_a_lost_rank_both_nodes_resume_the_run_with_the_number_of_rank_0(run):
     for name in ("results/run_0", "results_1/run_0", "results_1/run_6"):
         (run.folder / name).mkdir(parents=True)
-    options = ["--schedule.epochs", 6, "--evaluation.target", 0.9999, "--evaluation.every", 3, "--ranks", 2]
+    options = ["--schedule.epochs", 6, "--evaluation.target", 0.9999, "--evaluation.every", 3]
     options += ["--checkpoint-minutes", 0.0001]
-    start_nodes(run, f"127.0.0.1:{free_port()}", (None, None), *options, restarts=1)
-    saved = [f"results{'_1' * (rank // 2)}/run_*/checkpoint/rank_{rank}/*.pt" for rank in range(4)]
+    nodes = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
+    for node, results in enumerate(("results", "results_1")):
+        given = nodes | {"PET_NODE_RANK": str(node), "PET_MAX_RESTARTS": "1"}
+        run.start(*options, "--results", run.folder / results, **given)
+    saved = [f"results{'_1' * rank}/run_*/checkpoint/rank_{rank}/*.pt" for rank in range(2)]
     # Without a checkpoint its node does not restart.
     until(lambda: all(list(run.folder.glob(pattern)) for pattern in saved), 120)
-    run.rank(3).kill()
+    run.rank(1).kill()
     codes, outputs = run.end()
     assert codes == [ExitCode.TARGET_NOT_REACHED] * 2, outputs
     assert all("restart 1 of 1: all ranks resume from step" in words for words in outputs)
     assert len(run.log(1).all(keys.RESUMED)) == 1
     assert [event.metadata["epoch_num"] for event in run.log(1).all(keys.EVAL_ACCURACY)] == [1, 4, 6]
     checkpoint = run.folder / "results_1" / "run_1" / "checkpoint"
-    assert {path.name for path in checkpoint.iterdir()} == {"rank_2", "rank_3", "replicated_2"}
+    assert {path.name for path in checkpoint.iterdir()} == {"rank_1", "replicated_1"}

@@ -48,7 +48,7 @@ def kind(request: pytest.FixtureRequest, toy_config: MakeConfig) -> dict[str, An
 
 def course(log: Path) -> list[tuple[str, Any, Any]]:
     """Everything that the log says, training losses too, but times, and what tells of checkpoints and resumptions."""
-    told = {keys.RESUMED, keys.CHECKPOINT, keys.COLD_START}
+    told = {keys.RESUMED, keys.CHECKPOINT}
     left_out = {"file", "lineno", keys.ELAPSED_MS}
     return [
         (

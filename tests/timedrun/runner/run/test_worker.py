@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -14,7 +13,6 @@ from unittest.mock import MagicMock
 import psutil
 import pytest
 import torch
-from torch.distributed import TCPStore
 
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
 from judging.ground.result_files import ResultPaths
@@ -134,13 +132,15 @@ def test_a_rank_runs_the_config_and_options_of_its_wrapper(monkeypatch, tmp_path
         benchmark = find(name)
         for config_name in benchmark.config_names:
             config = replace(benchmark.config(config_name), seed=7)
+            monkeypatch.setattr(rank.method_sources, "_named", {"own:Method": None})
             options = LaunchOptions(paths=ResultPaths(tmp_path, 3), resume=True, data_folder=tmp_path, command="x")
             (tmp_path / "job.json").write_text(rank.dump_job(benchmark, config, options))
             ran: list[object] = []
             monkeypatch.setattr(rank, "run_rank", lambda *given, ran=ran: ran.extend(given))
             monkeypatch.setattr(parent_death_signal, "obey_environment", lambda: None)
+            monkeypatch.setattr(rank.method_sources, "name_by_user", ran.append)
             rank.main()
-            assert ran == [benchmark, config, options]
+            assert ran == ["own:Method", benchmark, config, options]
 
 
 def test_reports_are_read_and_an_incomplete_one_is_ignored(tmp_path, monkeypatch, status):
@@ -153,18 +153,3 @@ def test_reports_are_read_and_an_incomplete_one_is_ignored(tmp_path, monkeypatch
     assert status.read(3, "number") == status.read(2, "number") == {}
     monkeypatch.setenv(STATUS_FILES, str(tmp_path / "removed"))
     assert not status_files.report_error(ExitCode.ERROR, "gone")
-
-
-def test_torchruns_store_keeps_the_result_number_for_the_next_attempt(monkeypatch):
-    monkeypatch.delenv(STATUS_FILES, raising=False)
-    assert status_files.agent_number() is None
-    agent = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=30), wait_for_workers=False)
-    variables = {"RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(agent.port)}
-    for name, text in (variables | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():
-        monkeypatch.setenv(name, text)
-    assert status_files.agent_number() is None
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    with pytest.raises(TimedrunError, match="restarted by torchrun.*nothing was written"):
-        status_files.agent_number()
-    status_files.report_begun(3)
-    assert status_files.agent_number() == 3

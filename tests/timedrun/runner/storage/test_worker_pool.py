@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from judging.ground.errors import DataError, TimedrunError
-from tests.timedrun.runner.distributed.launched_ranks import alive, until
 from timedrun.runner.storage.worker_pool import TaskProgress, results
 
 pytestmark = pytest.mark.timeout(60)
@@ -57,7 +56,7 @@ def run(tasks: list[str], marker: Path, workers: int) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_every_task_comes_back_once_with_its_own_result(workers):
     found = list(results(range(40), start_squaring, (5,), workers=workers, name=str, remedy=WORDS))
     assert sorted(task for task, _ in found) == list(range(40))
@@ -101,6 +100,8 @@ run(["slow"], Path(sys.argv[1]), 2)
 
 @pytest.mark.processes
 def test_workers_end_with_a_killed_parent(tmp_path):
+    from tests.timedrun.runner.distributed.launched_ranks import alive, until  # and torch, which no worker waits for
+
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     marker = tmp_path / "marker"
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(marker)], env=environment)
@@ -110,11 +111,11 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     assert until(lambda: not alive(worker))
 
 
-def test_time_left_counts_only_what_was_made_now(monkeypatch):
+def test_the_rate_counts_only_what_was_made_now(monkeypatch):
     clock = iter([0.0, 1.0, 60.0, 60.0])
     monkeypatch.setattr("timedrun.runner.storage.worker_pool.time.monotonic", lambda: next(clock))
     lines: list[str] = []
     progress = TaskProgress(lines.append, unit="WordPieces", tasks="parts")
     progress.add(1000, False, 0.5)
     progress.add(600, True, 0.75)
-    assert lines == [" 75.0%  1,600 WordPieces in 2 parts, 1 parts already finished  10 WordPieces/s  1.0 min left"]
+    assert lines == [" 75.0%  1,600 WordPieces in 2 parts, 1 parts already finished  10 WordPieces/s"]

@@ -32,7 +32,7 @@ from timedrun.evidence.submission.packaging.result_folder import (
 )
 from timedrun.evidence.submission.packaging.safe_files import PackageError, content, digests, safe_name
 from timedrun.runner.provenance.source import provenance
-from timedrun.runner.provenance.system_answers import QUESTIONS, SET_BY_RUNS, Answers, open_keys
+from timedrun.runner.provenance.system_answers import SET_BY_RUNS, Answers, open_keys
 
 __all__ = ["PackageError", "PackageReport", "package"]
 
@@ -134,7 +134,7 @@ def package(
     lacking = missing_files(code, opened) if opened[0].is_external else []
     if require_answers and rules.checker and not demonstration:
         needed = {result.system: open_keys(result.description)[0] for result in opened}
-        lacking += [f"{system}: {key} ({QUESTIONS[key]})" for system, of in needed.items() for key in of]
+        lacking += [f"{system}: {key}" for system, of in needed.items() for key in of]
     if lacking:
         raise PackageError(
             "\n  ".join(["What MLPerf's rules require is missing; nothing was packaged:", *lacking, REMEDY])

@@ -54,8 +54,8 @@ def test_open_questions_refuse_all_but_demonstrations(tmp_path, make_set, packag
     for name, logged in (("imagenet", {}), ("digits", digits)):
         folder = make_set(tmp_path / name, **logged)
         change_json(folder / "run_0" / "system.json", cooling="", host_networking="tbd", hw_notes="")
-    said = refuses(tmp_path / "imagenet", words=r"1xCPU-baseline: host_networking \(cards or ports")
-    assert ": cooling (air" in said and "--answers FILE" in said and "hw_notes" not in said
+    said = refuses(tmp_path / "imagenet", words=r"1xCPU-baseline: host_networking")
+    assert ": cooling" in said and "--answers FILE" in said and "hw_notes" not in said
     (note,) = [note for note in packaged(tmp_path / "digits").notes if "answers" in note]
     assert "host_networking, cooling" in note and "--answers FILE" in note
 
