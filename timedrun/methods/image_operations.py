@@ -241,7 +241,8 @@ def _wide_strengths(name: str, draws: Values) -> Values:
     if name == "solarize":
         return np.ceil(255 - 8.5 * level)  # the first whole value that is inverted
     if name in ("translate_x", "translate_y"):
-        return sign * torch.linspace(0, 32, 31).trunc().numpy()[level.astype(np.int64)]  # 15 in the middle, as there
+        shifts: Values = torch.linspace(0, 32, 31).trunc().double().numpy()  # 15 in the middle, as there
+        return sign * shifts[level.astype(np.int64)]
     return sign * level / 30 * (135 if name == "rotate" else 0.99)
 
 

@@ -32,11 +32,13 @@ def erased_boxes(draws: Values, height: int, width: int) -> Indices:
     low, high = map(math.log, RATIO)
     ratio = np.exp(low + (high - low) * draws[:, :, 1])
     sides = np.rint(np.sqrt(np.stack([area * ratio, area / ratio], axis=2))).astype(np.int64)
-    fits = (sides < (height, width)).all(axis=2)
+    fits = np.all(sides < np.array([height, width]), axis=2)
     rows, first = np.arange(len(draws)), fits.argmax(axis=1)
     chosen = sides[rows, first]
     corners = ((np.array([height, width]) - chosen + 1) * draws[rows, first, 2:]).astype(np.int64)
-    return np.concatenate([corners, chosen], axis=1) * fits.any(axis=1)[:, None]
+    boxes = np.concatenate([corners, chosen], axis=1)
+    boxes[~fits[rows, first]] = 0
+    return boxes
 
 
 def erase(images: Tensor, boxes: Tensor) -> Tensor:
@@ -54,7 +56,8 @@ def erase(images: Tensor, boxes: Tensor) -> Tensor:
         pixels = torch.arange(size, device=images.device)
         inside.append((pixels >= start[:, None]) & (pixels < (start + length)[:, None]))  # [N, size]
     hole = inside[0][:, None, :, None] & inside[1][:, None, None, :]
-    return images * ~hole  # masked_fill would lose the memory format
+    erased: Tensor = images * ~hole  # masked_fill would lose the memory format
+    return erased
 
 
 class _RandomErasingHooks(BatchHooks):
