@@ -3,12 +3,13 @@ a race. The second, own_bert_recipe.py, has the methods of timedrun's recipe. Th
 
 import os
 import pydoc_data.topics
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
 import transformers
-from tokenizers import BertWordPieceTokenizer
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 600
 BATCH, RATE = 16, 1.5e-3
@@ -23,9 +24,11 @@ def texts() -> list[str]:
 def data() -> tuple[torch.nn.Module, Iterator[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
     """Return the model, endless batches padded to their longest sequence, and the batch of the evaluation."""
     transformers.set_seed(int(os.environ.get("SEED", "1")))
-    learned = BertWordPieceTokenizer()
-    learned.train_from_iterator(texts(), vocab_size=2048, show_progress=False)
-    tokenizer = transformers.BertTokenizer(vocab=learned.get_vocab())
+    words = Counter(re.findall(r"[a-z]+|\S", " ".join(texts()).lower()))
+    letters = sorted({*"".join(words)})
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    vocabulary = dict.fromkeys([*pieces, *(word for word, _ in words.most_common(1800))])
+    tokenizer = transformers.BertTokenizer(vocab={piece: number for number, piece in enumerate(vocabulary)})
     rows = [{"input_ids": tokenizer.encode(text, truncation=True, max_length=128)} for text in texts()]
     collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3)
     shape = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512}
