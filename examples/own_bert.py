@@ -3,19 +3,13 @@ a race. The second, own_bert_recipe.py, has the methods of timedrun's recipe. Th
 
 import os
 import pydoc_data.topics
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
-from tokenizers import BertWordPieceTokenizer
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertTokenizer,
-    DataCollatorForLanguageModeling,
-    get_linear_schedule_with_warmup,
-    set_seed,
-)
+import transformers
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 600
 BATCH, RATE = 16, 1.5e-3
@@ -27,20 +21,22 @@ def texts() -> list[str]:
     return [paragraph for paragraph in dict.fromkeys(paragraphs) if len(paragraph) > 40]
 
 
-def data() -> tuple[BertForMaskedLM, Iterator[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
+def data() -> tuple[torch.nn.Module, Iterator[dict[str, torch.Tensor]], dict[str, torch.Tensor]]:
     """Return the model, endless batches padded to their longest sequence, and the batch of the evaluation."""
-    set_seed(int(os.environ.get("SEED", "1")))
-    learned = BertWordPieceTokenizer()
-    learned.train_from_iterator(texts(), vocab_size=2048, show_progress=False)
-    tokenizer = BertTokenizer(vocab=learned.get_vocab())
+    transformers.set_seed(int(os.environ.get("SEED", "1")))
+    words = Counter(re.findall(r"[a-z]+|\S", " ".join(texts()).lower()))
+    letters = sorted({*"".join(words)})
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    vocabulary = dict.fromkeys([*pieces, *(word for word, _ in words.most_common(1800))])
+    tokenizer = transformers.BertTokenizer(vocab={piece: number for number, piece in enumerate(vocabulary)})
     rows = [{"input_ids": tokenizer.encode(text, truncation=True, max_length=128)} for text in texts()]
-    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3)
+    collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3)
     shape = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512}
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.06}
-    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **shape, **still))
+    config = transformers.BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **shape, **still)
     held_out, train = collate(rows[::5]), [row for number, row in enumerate(rows) if number % 5]
     loader = torch.utils.data.DataLoader(train, BATCH, shuffle=True, drop_last=True, collate_fn=collate)
-    return model, (batch for _ in iter(int, 1) for batch in loader), held_out
+    return transformers.BertForMaskedLM(config), (batch for _ in iter(int, 1) for batch in loader), held_out
 
 
 @torch.no_grad()
@@ -54,7 +50,7 @@ def evaluate(model: torch.nn.Module, batch: dict[str, torch.Tensor], step: int) 
 def main() -> None:
     model, batches, held_out = data()
     optimizer = torch.optim.AdamW(model.parameters(), RATE, (0.9, 0.98), 1e-6, weight_decay=1e-5 / RATE)
-    schedule = get_linear_schedule_with_warmup(optimizer, round(STEPS * 80 / 1430), STEPS)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, round(STEPS * 80 / 1430), STEPS)
     print("training starts", flush=True)
     for step in range(1, STEPS + 1):
         model.train()(**next(batches)).loss.backward()

@@ -14,7 +14,7 @@ from judging.ground.errors import UsageError
 from language_model.collator import MaskedBatch
 from language_model.settings import BertArchitecture
 from language_model.weights import ALIASES, Shape, check, initial_weights
-from timedrun.methods.integrations import importable
+from timedrun.methods.ragged_attention import importable
 
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
 

@@ -10,6 +10,7 @@ from timedrun.methods.cutout import CutOut, cutout
 from timedrun.methods.ema import EMA, ema_update
 from timedrun.methods.factorize import Factorize
 from timedrun.methods.float8 import Float8, float8_linear
+from timedrun.methods.fused_layers import FusedLayers
 from timedrun.methods.gated_linear_units import GatedLinearUnits
 from timedrun.methods.ghost_batch_norm import GhostBatchNorm
 from timedrun.methods.gradient_clipping import GradientClipping, clip_adaptive
@@ -55,6 +56,7 @@ REGISTRY: dict[str, type[Method]] = {
         LowPrecisionLayerNorm,
         LowPrecisionGroupNorm,
         Float8,
+        FusedLayers,
         ChannelsLast,
         RandAugment,
         TrivialAugment,

@@ -57,33 +57,18 @@ def _require_plain(method: str, model: nn.Module, args: tuple[Any, ...], kwargs:
 
 @dataclass
 class _RealTokens:
-    """The tokens of a batch (B, L) that are not padding."""
+    """The tokens of a batch that are not padding, and the attention within its sequences, chosen by the first layer."""
 
     rows: RaggedRows
-    places: Tensor
-    """(T,) int64: of the tokens in the flattened batch."""
-    shape: torch.Size
     attend: Attend | None = None
-
-    def padded(self, hidden: Tensor) -> Tensor:
-        """(1, T, hidden) -> (B, L, hidden), with zeros for padding."""
-        flat = hidden.new_zeros(self.shape.numel(), hidden.shape[-1])
-        return flat.index_copy(0, self.places, hidden[0]).view(*self.shape, -1)
 
 
 def _attend(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: None,
-    *,
-    real_tokens: _RealTokens,
-    dropout: float = 0.0,
-    **_: Any,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: None, *, real_tokens: _RealTokens, **given: Any
 ) -> tuple[Tensor, None]:
     """Compute attention within each sequence: (1, heads, T, width) -> (1, T, heads, width)."""
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    dropout = given.get("dropout", 0.0)
     if real_tokens.attend is None:
         real_tokens.attend = BACKENDS[choose(AUTO, q.device, q.dtype, dropout)](real_tokens.rows)
     return real_tokens.attend(q, k, v, dropout)[None], None
@@ -100,39 +85,35 @@ class _Unpadded:
         mask, labels = kwargs.get("attention_mask"), kwargs.get("labels")
         if mask is not None and mask.dim() != 2:
             raise ValueError(f"unpadding needs an attention_mask [batch, tokens], not {list(mask.shape)}")
-        if mask is None or labels is None:
-            return
-        labelled = kwargs.get("labelled", (labels != IGNORED).flatten())  # by MaskedHead, whose hook may come first
-        if not mask.flatten()[labelled].all():
-            raise ValueError(
-                f"the batch has labels at padding, whose loss unpadding would change; set them to {IGNORED}, as"
-                " transformers' collators do"
-            )
+        if mask is not None and labels is not None:
+            labelled = kwargs.get("labelled", (labels != IGNORED).flatten())  # by MaskedHead, whose hook may come first
+            if not mask.flatten()[labelled].all():
+                raise ValueError(f"unpadding would change the loss, which has labels at padding; set them to {IGNORED}")
 
     def pack(self, base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        tokens = args[0] if args else kwargs["input_ids"]
-        given, positions = kwargs.get("attention_mask"), kwargs.get("position_ids")
-        keep = torch.ones_like(tokens, dtype=torch.bool) if given is None else given.bool()
+        tokens, mask = (*args, kwargs.get("input_ids"))[0], kwargs.get("attention_mask")
+        keep = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask.bool()
         places = keep.flatten().nonzero().squeeze(1)
-        if positions is None:  # RoBERTa counts the tokens that are not padding, from its padding's number on
+        if (positions := kwargs.get("position_ids")) is None:  # RoBERTa counts from its padding's number on
             count = getattr(base.embeddings, "create_position_ids_from_input_ids", None)
             positions = torch.arange(tokens.shape[1], device=tokens.device)
             positions = count(tokens, base.embeddings.padding_idx) if count else positions
-        fields = {"input_ids": tokens, "position_ids": positions, "token_type_ids": kwargs.get("token_type_ids")}
-        packed = {
-            name: field.expand(keep.shape).flatten()[places] for name, field in fields.items() if field is not None
-        }
-        rows = RaggedRows.unpadded(packed["input_ids"], keep.sum(1), longest=tokens.shape[1])
-        changed = {**kwargs, **{name: field[None] for name, field in packed.items()}, "attention_mask": None}
-        changed["real_tokens"] = _RealTokens(rows, places, keep.shape)
+        fields = {**kwargs, "input_ids": tokens, "position_ids": positions}
+        for name in ("input_ids", "position_ids", "token_type_ids"):
+            if (field := fields.get(name)) is not None:
+                fields[name] = field.expand(keep.shape).flatten()[places][None]
         if "labelled" in kwargs:
-            changed["labelled"] = (keep.flatten().cumsum(0) - 1)[kwargs["labelled"]]
+            fields["labelled"] = (keep.flatten().cumsum(0) - 1)[kwargs["labelled"]]
         self.acted = self.acted or places.numel() < keep.numel()
-        return (), changed
+        rows = RaggedRows.unpadded(fields["input_ids"][0], keep.sum(1), longest=tokens.shape[1])
+        real = {"real_tokens": _RealTokens(rows), "places": places, "shape": keep.shape}
+        return (), {**fields, "attention_mask": None, **real}
 
     def __call__(self, base: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if "labelled" not in kwargs:  # else the head gets those rows alone
-            output.last_hidden_state = kwargs["real_tokens"].padded(output.last_hidden_state)
+            hidden, shape = output.last_hidden_state[0], kwargs["shape"]
+            padded = hidden.new_zeros(shape.numel(), hidden.shape[-1]).index_copy(0, kwargs["places"], hidden)
+            output.last_hidden_state = padded.view(*shape, -1)
 
 
 class Unpadding(Method, name="unpadding"):

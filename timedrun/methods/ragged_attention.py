@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -13,7 +14,6 @@ from torch.nn import functional
 from torch.nn.attention.varlen import varlen_attn
 
 from judging.ground.errors import UsageError
-from timedrun.methods.integrations import importable
 
 Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 """Queries, keys, values (T, heads, head width) and a dropout probability -> (T, heads, head width).
@@ -281,6 +281,24 @@ BACKENDS: dict[str, Callable[[RaggedRows], Attend]] = {
     backend.__name__: backend
     for backend in (eager, sdpa_padded, sdpa_grouped, sdpa_loop, varlen, flash_attn)  # called once per batch
 }
+
+
+def importable(name: str) -> bool:
+    """Return True if the module `name` can be imported; if not, no part of it stays imported.
+
+    Examples:
+        >>> importable("json"), importable("no_such_module")
+        (True, False)
+    """
+    before = set(sys.modules)
+    try:
+        importlib.import_module(name)
+    except Exception:  # RuntimeError if operators are missing, ImportError if it is absent
+        for module in set(sys.modules) - before:
+            if module.split(".")[0] == name:
+                del sys.modules[module]
+        return False
+    return True
 
 
 def obstacle(name: str, device: torch.device, dtype: torch.dtype, dropout: float) -> str | None:

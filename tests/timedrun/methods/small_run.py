@@ -28,7 +28,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "sequence_length_warmup": {"steps": STEPS, "duration": 1.0, "min_length": 4, "max_length": 16, "step_size": 4},
 }
 """Settings that act within STEPS steps of `SmallRun`, where the defaults do not."""
-TOKENS = ("alibi", "gated_linear_units", "masked_head", "sequence_length_warmup", "unpadding")
+TOKENS = ("alibi", "fused_layers", "gated_linear_units", "masked_head", "sequence_length_warmup", "unpadding")
 """Methods for sequences of tokens, on which `TokenRun` trains."""
 
 

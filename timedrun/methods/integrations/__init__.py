@@ -1,7 +1,5 @@
 """Methods inside other libraries' training loops; each module imports its library."""
 
-import importlib
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,21 +31,3 @@ def fitting_torchvision() -> Iterator[None]:
         if MISMATCH not in "".join(traceback.format_exception(error)):
             raise
         raise ImportError(PAIR) from error
-
-
-def importable(name: str) -> bool:
-    """Return True if the module `name` can be imported; if not, no part of it stays imported.
-
-    Examples:
-        >>> importable("json"), importable("no_such_module")
-        (True, False)
-    """
-    before = set(sys.modules)
-    try:
-        importlib.import_module(name)
-    except Exception:  # RuntimeError if operators are missing, ImportError if it is absent
-        for module in set(sys.modules) - before:
-            if module.split(".")[0] == name:
-                del sys.modules[module]
-        return False
-    return True

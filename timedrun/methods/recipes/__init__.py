@@ -1,17 +1,7 @@
 """Recipes: published compositions of methods and hyper-parameters, for the benchmark's configs and for any model."""
 
-from timedrun.methods.recipes.language_models import LANGUAGE_RECIPES, LanguageRecipe
-from timedrun.methods.recipes.own_model import LANGUAGE_LOOP, PLAIN_LOOP, Training, recipe
+from timedrun.methods.recipes.language_models import LANGUAGE_RECIPES
+from timedrun.methods.recipes.own_model import PLAIN_LOOP, Training, recipe
 from timedrun.methods.recipes.published import RECIPES, Recipe, budget_problem
 
-__all__ = [
-    "LANGUAGE_LOOP",
-    "LANGUAGE_RECIPES",
-    "PLAIN_LOOP",
-    "RECIPES",
-    "LanguageRecipe",
-    "Recipe",
-    "Training",
-    "budget_problem",
-    "recipe",
-]
+__all__ = ["LANGUAGE_RECIPES", "PLAIN_LOOP", "RECIPES", "Recipe", "Training", "budget_problem", "recipe"]

@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch.optim import Optimizer
 
 from judging.ground.errors import nearest
 from timedrun.methods import Method, NoEffect, Stack, stack
-from timedrun.methods.recipes.language_models import LANGUAGE_RECIPES, LanguageRecipe
+from timedrun.methods.recipes.language_models import LANGUAGE_RECIPES
 from timedrun.methods.recipes.published import RECIPES, budget_problem
 from timedrun.methods.training import initialisation
 from timedrun.methods.training.loss import LOSSES
@@ -95,13 +96,19 @@ def recipe(
                 f"recipe {name} takes steps=..., neither epochs nor initialize: its model keeps its weights"
             )
         language = LANGUAGE_RECIPES[name]
-        chosen = language.methods(_language_model(language, model).config, steps)
+        parts: list[Any] = [part for part in model.modules() if type(part).__name__ in language.models]
+        if not parts:
+            kinds = ", ".join(language.models)
+            raise ValueError(f"recipe {name} is meant for transformers' {kinds}, not for {type(model).__name__}")
+        chosen = language.methods(parts[0].config, steps)
         methods = _fitting(name, chosen, model, without, places or LANGUAGE_LOOP, seed, rank)
         rate = language.optimizer.peak_lr * math.sqrt(batch / language.global_batch if batch else 1.0)
         own = optimizer or replace(language.optimizer, peak_lr=rate)
         curve = language.schedule.stretched(steps / language.schedule.steps)
         model = methods.model(model)
-        return Training(model, build_optimizer(own, model, fused="adamw" in own.kind), curve, methods, _own_loss)
+        return Training(
+            model, build_optimizer(own, model, fused="adamw" in own.kind), curve, methods, attrgetter("loss")
+        )
     if name not in RECIPES:
         every = [*RECIPES, *LANGUAGE_RECIPES]
         raise ValueError(f"there is no recipe {name!r}.{nearest(name, every)} Recipes: {', '.join(every)}")
@@ -121,23 +128,6 @@ def recipe(
     warmup = recipe.schedule.warmup_epochs * (epochs / recipe.schedule.epochs if recipe.schedule.scale_warmup else 1)
     schedule = replace(recipe.schedule, epochs=epochs, scale=1.0, warmup_epochs=warmup, scale_warmup=False)
     return Training(model, build_optimizer(optimizer or scaled, model), schedule, methods, LOSSES[recipe.loss])
-
-
-def _own_loss(output: Any) -> Tensor:
-    """Return the loss that a model of transformers computed from the labels of its batch."""
-    loss: Tensor = output.loss
-    return loss
-
-
-def _language_model(chosen: LanguageRecipe, model: nn.Module) -> Any:
-    """Return the part of `model` for which the recipe is meant. Raises ValueError if there is none."""
-    for part in model.modules():
-        if type(part).__name__ in chosen.models:
-            return part
-    raise ValueError(
-        f"recipe {chosen.name} is meant for transformers' {', '.join(chosen.models)}, not for {type(model).__name__},"
-        " which was not changed"
-    )
 
 
 def _fitting(
