@@ -80,19 +80,19 @@ class ImageBatches:
 
     @property
     def steps_per_epoch(self) -> int:
-        return sampling.step_count(len(self.train_source), self.config.global_batch, drop_last=self.data.drop_last)
+        return len(self.train_source) // self.config.global_batch
 
     def train(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """Yield the batches of `epoch` (from 1) from `first_step` on, in an order that depends on (seed, epoch) only.
 
         Batches prefetched for another epoch or step are dropped.
         """
-        samples, batch, number = len(self.train_source), self.config.global_batch, self.steps_per_epoch
+        number = self.steps_per_epoch
         ready = self._steps.starting((epoch - 1) * number + first_step)
         for step, (images, labels) in zip(range(first_step, number), ready, strict=False):
             if step + 1 == number and epoch >= self.config.total_epochs:
                 self._steps.close()  # nothing is ahead, whatever is asked for next
-            yield Batch(self._normalize(images), labels, min(batch, samples - step * batch))
+            yield Batch(self._normalize(images), labels, self.config.global_batch)
 
     def evaluation(self) -> Iterator[Batch]:
         """Yield every evaluation image once over all ranks, in order; ranks may have unequal counts."""
@@ -109,13 +109,7 @@ class ImageBatches:
         """Load the batches of step `first` of the run and of those after it."""
         epoch, skipped = first // self.steps_per_epoch + 1, first % self.steps_per_epoch
         for number in range(epoch, max(epoch, self.config.total_epochs) + 1):
-            whole = sampling.steps(
-                len(self.train_source),
-                self.config.seed,
-                number,
-                self.config.global_batch,
-                drop_last=self.data.drop_last,
-            )
+            whole = sampling.steps(len(self.train_source), self.config.seed, number, self.config.global_batch)
             parts = [sampling.rank_part(step, self.ranks.rank, self.ranks.world_size) for step in whole[skipped:]]
             skipped = 0
             size = self.methods.input_size(self.data.train_size, self.config.progress(number))

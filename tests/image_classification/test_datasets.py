@@ -28,7 +28,7 @@ RAW, JPEG_9 = StoreConfig(format="raw", size=9), StoreConfig(format="jpeg", size
 @pytest.mark.parametrize("store", [LOADERS["raw"], LOADERS["pillow"]], ids=lambda store: store.format)
 def test_facts_of_a_store_come_from_its_manifest(prepared, store):
     known = facts(replace(FOLDER, store=store), prepared[store.format])
-    assert (known.train_samples, known.eval_samples, known.classes, known.channels) == (29, 6, 2, 3)
+    assert (known.train_samples, known.eval_samples, known.classes, known.channels) == (30, 6, 2, 3)
 
 
 def test_preflight_of_stored_images_reports_every_fault_once(prepared):
