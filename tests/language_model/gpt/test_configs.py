@@ -56,7 +56,6 @@ def test_contradicting_settings_and_settings_without_effect_are_reported():
     assert not replace(gpt2, methods=(GradientClipping(),), clip_norm=0.0).problems()
     for config, words in (
         (replace(gpt2, model=replace(gpt2.model, logit_softcap=15.0)), "model.logit_softcap has no effect"),
-        (replace(modern, model=replace(modern.model, attention="eager")), "model.attention has no effect"),
         (replace(gpt2, data=replace(gpt2.data, eval_sequences=-1)), "data.eval_sequences is negative"),
         (replace(gpt2, optimizer=modern.optimizer), "optimizer muon needs --model.implementation modern"),
         (replace(modern, methods=(ALiBi(),)), "method alibi needs --model.implementation gpt2"),
