@@ -19,8 +19,7 @@ from image_classification.datasets import read, require_folder
 from image_classification.loaders.loader import LoadedBatch, Loader
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
-from image_classification.stores.manifest import store_problems
-from judging.ground.errors import DataError, UsageError
+from judging.ground.errors import UsageError
 from timedrun.methods import Stack
 from timedrun.methods.training import sampling
 from timedrun.methods.training.prefetch import Prefetched, StepBatches, to_device
@@ -48,7 +47,7 @@ class ImageBatches:
 
     def __init__(self, config: ImageRunConfig, folder: Path | None, ranks: ProcessGroup, methods: Stack) -> None:
         """Open the data of a run: the first time that data is touched. Raises what `open_source` raises."""
-        self.config, self.data, self.folder, self.ranks, self.methods = config, config.data, folder, ranks, methods
+        self.config, self.data, self.ranks, self.methods = config, config.data, ranks, methods
         data, device = config.data, ranks.device
         # Images in memory are chosen and cropped on the device: there is nothing to load ahead.
         self._prefetch = data.prefetch if data.source == "image_folder" else 0
@@ -81,19 +80,19 @@ class ImageBatches:
 
     @property
     def steps_per_epoch(self) -> int:
-        return sampling.step_count(len(self.train_source), self.config.global_batch, drop_last=self.data.drop_last)
+        return len(self.train_source) // self.config.global_batch
 
     def train(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """Yield the batches of `epoch` (from 1) from `first_step` on, in an order that depends on (seed, epoch) only.
 
         Batches prefetched for another epoch or step are dropped.
         """
-        samples, batch, number = len(self.train_source), self.config.global_batch, self.steps_per_epoch
+        number = self.steps_per_epoch
         ready = self._steps.starting((epoch - 1) * number + first_step)
         for step, (images, labels) in zip(range(first_step, number), ready, strict=False):
             if step + 1 == number and epoch >= self.config.total_epochs:
                 self._steps.close()  # nothing is ahead, whatever is asked for next
-            yield Batch(self._normalize(images), labels, min(batch, samples - step * batch))
+            yield Batch(self._normalize(images), labels, self.config.global_batch)
 
     def evaluation(self) -> Iterator[Batch]:
         """Yield every evaluation image once over all ranks, in order; ranks may have unequal counts."""
@@ -110,15 +109,8 @@ class ImageBatches:
         """Load the batches of step `first` of the run and of those after it."""
         epoch, skipped = first // self.steps_per_epoch + 1, first % self.steps_per_epoch
         for number in range(epoch, max(epoch, self.config.total_epochs) + 1):
-            if number > epoch:
-                self._require_whole_store()
             whole = sampling.steps(
-                len(self.train_source),
-                self.config.seed,
-                number,
-                self.config.global_batch,
-                drop_last=self.data.drop_last,
-                repeats=self.data.repeats,
+                len(self.train_source), self.config.seed, number, self.config.global_batch, repeats=self.data.repeats
             )
             parts = [sampling.rank_part(step, self.ranks.rank, self.ranks.world_size) for step in whole[skipped:]]
             skipped = 0
@@ -128,14 +120,6 @@ class ImageBatches:
                 loaded = self._cropped(loaded, parts, number)
             for part, batch in zip(parts, loaded, strict=True):
                 yield self._augmented(batch, part, number)
-
-    def _require_whole_store(self) -> None:
-        """Raise DataError unless all files of the store have the size they had when the run began: a read through a
-        memory map reports no error of its own."""
-        if self.data.source != "image_folder" or self.folder is None:
-            return
-        if problems := store_problems(self.folder, self.data.store, self.data.eval_resize):
-            raise DataError(" ".join(problems))
 
     def _cropped(
         self, loaded: Iterator[LoadedBatch], parts: Sequence[sampling.Indices], epoch: int

@@ -144,9 +144,6 @@ def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[s
         )
     if known.eval_samples < ranks:
         problems.append(f"{known.eval_samples} evaluation images cannot be divided over {ranks} ranks.")
-    rest = known.train_samples % max(1, config.global_batch)
-    if not data.drop_last and 0 < rest < ranks:
-        problems.append(f"the last batch of an epoch has {rest} samples for {ranks} ranks; set --data.drop-last.")
     return problems
 
 

@@ -15,7 +15,6 @@ from judging.ground.errors import UsageError
 from timedrun.methods import ChannelsLast, ProgressiveResizing
 from timedrun.methods.recipes import RECIPES, Recipe, budget_problem
 from timedrun.methods.training.loss import LossName
-from timedrun.methods.training.sampling import step_count
 from timedrun.methods.training.schedule import Schedule
 from timedrun.runner.config import LATER, EvaluationConfig, RunConfig, Split, override
 
@@ -43,9 +42,9 @@ class DataConfig:
     std: tuple[float, ...]
     eval_batch: int = 1000
     """Images in one evaluation forward pass over all ranks."""
-    drop_last: bool = True
-    """Drop the incomplete last batch of an epoch (other samples each epoch); otherwise train on it, with each rank's
-    gradient weighted by its number of samples. No sample is repeated to fill it."""
+    drop_last: tyro.conf.Fixed[Literal[True]] = True
+    """Ended; it stays for the digests of runs in results/. The incomplete last batch of an epoch is dropped, other
+    samples in each."""
     loader: LoaderName = "pillow"
     """image_folder: the loader of stored images. pillow is the reference and reads format jpeg."""
     store: StoreConfig = field(default_factory=StoreConfig)
@@ -173,14 +172,11 @@ class ImageRunConfig(RunConfig):
         return problems
 
     def epoch_steps(self, train_samples: int) -> int:
-        return max(1, step_count(train_samples, self.global_batch, drop_last=self.data.drop_last))
+        return max(1, train_samples // self.global_batch)
 
     def epoch_part(self, step: int, train_samples: int) -> float:
-        """Return the part of an epoch that is over when its `step` begins, by the samples that are trained on."""
-        trained = train_samples
-        if self.data.drop_last:
-            trained = self.epoch_steps(train_samples) * self.global_batch
-        return step * self.global_batch / trained
+        """Return the part of an epoch that is over when its `step` begins."""
+        return step / self.epoch_steps(train_samples)
 
     def progress(self, epoch: int, done: float = 0.0) -> float:
         """Return the elapsed fraction of the schedule, for methods, when the fraction `done` of `epoch` is over."""

@@ -19,15 +19,11 @@ from timedrun.runner.distributed.process_group import ProcessGroup
 
 def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[tuple[int, int, Batch]]:
     """Yield `warm_up_steps` batches of noise for every input size of the run, and for every number of samples that
-    methods select, each with an epoch that has them and a step in it; also of the short last batch of an epoch unless
-    it is dropped. Consecutive steps, since methods act differently in every few."""
+    methods select, each with an epoch that has them and a step in it. Consecutive steps, since methods act differently
+    in every few."""
     local, size = parts.batch.local, config.data.train_size
     whole, labels = _noise(ranks, local, parts.facts.channels, size)
-    by_step = config.progress_unit == "step"
-    batches, rest = divmod(parts.facts.train_samples, config.global_batch)
-    batches = max(1, batches)
-    short = [] if config.data.drop_last or not rest else [(batches, rest)]
-    mine = len(sampling.rank_part(np.arange(rest), ranks.rank, ranks.world_size))
+    batches = config.epoch_steps(parts.facts.train_samples)
     methods = stack(*config.methods)
 
     def loaded(images: Tensor, epoch: int, step: int) -> Tensor:
@@ -40,27 +36,25 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
     def shape(epoch: int, step: int) -> torch.Size:
         return methods.batch(loaded(whole[:1], epoch, step), labels[:1], config.model.classes)[0].shape[2:]
 
-    def selected(epoch: int, step: int, count: int) -> int:
-        """Return the number of samples that methods select of `count`."""
-        images = loaded(whole[:count, :1, :4, :4], epoch, step)
-        return len(methods.select(images, labels[:count], lambda images, labels: labels)[0])
+    def selected(epoch: int, step: int) -> int:
+        """Return the number of samples that methods select."""
+        images = loaded(whole[:, :1, :4, :4], epoch, step)
+        return len(methods.select(images, labels, lambda images, labels: labels)[0])
 
     # A shape that a step has for the first time would be compiled, or its algorithm chosen, on the clock.
-    seen: set[tuple[torch.Size, int, frozenset[int]]] = set()
+    seen: set[tuple[torch.Size, frozenset[int]]] = set()
     for epoch in range(1, config.total_epochs + 1):
-        firsts = (0, *_changes(partial(shape, epoch), 0, batches - 1)) if by_step else (1,)
-        for first, samples in [*((first, config.global_batch) for first in firsts), *short]:
+        by_step = config.progress_unit == "step"
+        for first in (0, *_changes(partial(shape, epoch), 0, batches - 1)) if by_step else (1,):
             steps = range(first, first + config.warm_up_steps)
-            most = -(-samples // ranks.world_size)  # on any rank: all take the same steps, since they share gradients
-            shapes = shape(epoch, first), samples, frozenset(selected(epoch, step, most) for step in steps)
+            shapes = shape(epoch, first), frozenset(selected(epoch, step) for step in steps)
             if shapes not in seen:
                 seen.add(shapes)
-                count = local if samples == config.global_batch else mine
-                images = loaded(whole[:count], epoch, first)
+                images = loaded(whole, epoch, first)
                 augmented = images.abs().byte()  # a loader's thread does it in the run
-                parts.methods.augment(augmented, np.arange(count), epoch)
+                parts.methods.augment(augmented, np.arange(local), epoch)
                 for step in steps:
-                    yield epoch, step, Batch(images, labels[:count], samples)
+                    yield epoch, step, Batch(images, labels, config.global_batch)
 
 
 def _changes(shape: Callable[[int], torch.Size], first: int, last: int) -> Iterator[int]:

@@ -70,10 +70,7 @@ def load_initial_checkpoint(folder: Path, wanted: Mapping[str, Shape]) -> dict[s
             if not name.startswith(UNUSED) and name.rpartition("/")[2] not in OPTIMIZER_STATE
         }
     else:
-        renamed = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))  # files of 2018
-        tensors = {name.replace(*renamed[0]).replace(*renamed[1]): tensor for name, tensor in stored.items()}
-        if len(tensors) < len(stored):
-            raise DataError(f"{file}: holds layer norms under old names (gamma, beta) and under new ones; remove one.")
+        tensors = stored
     try:
         weights = check(tensors, wanted)
     except DataError as error:

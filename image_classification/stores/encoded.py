@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("height", "width")
 HELD_OPEN = 256
-"""Shards of a split that stay open; others are opened for each read. Many systems allow a process 1,024 files."""
+"""Shards of a split that stay open, those read last. Many systems allow a process 1,024 files."""
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 """Of images. Pillow chooses a decoder by content, and the one of PostScript starts Ghostscript."""
 
@@ -51,14 +51,14 @@ class JpegShards(SampleIndex):
         index, self.files = open_shards(folder, split, "jpeg")
         super().__init__(index.rows, index.names)
         self._offsets, self._bytes, self._shards = self.rows["offset"], self.rows["bytes"], self.rows["shard"]
-        self._handles: dict[int, int] = {}
-        weakref.finalize(self, _close, self._handles)
+        self._open = lru_cache(HELD_OPEN)(_OpenShard)
 
     def read(self, index: int) -> bytes:
         """Return the encoded file of image `index`; raise DataError if it cannot be read."""
         shard, size = int(self._shards[index]), int(self._bytes[index])
         try:
-            data = self._read(shard, size, int(self._offsets[index]))
+            held = self._open(self.files[shard])
+            data = os.pread(held.descriptor, size, int(self._offsets[index]))
         except OSError as error:
             raise DataError(f"{self.files[shard]}: cannot read {self.name(index)} ({error.strerror}).") from None
         if len(data) != size:
@@ -72,18 +72,13 @@ class JpegShards(SampleIndex):
         """Return the image's shard and name, for messages."""
         return f"{self.files[int(self._shards[index])].as_posix()}: {self.name(index)}"
 
-    def _read(self, shard: int, size: int, offset: int) -> bytes:
-        # Without a lock: held shards are never closed while others are read, so their descriptors are not reused.
-        handle = self._handles.get(shard)
-        if handle is not None:
-            return os.pread(handle, size, offset)
-        handle = os.open(self.files[shard], os.O_RDONLY | os.O_CLOEXEC)
-        held = len(self._handles) < HELD_OPEN and self._handles.setdefault(shard, handle) == handle
-        try:
-            return os.pread(handle, size, offset)
-        finally:
-            if not held:
-                os.close(handle)
+
+class _OpenShard:
+    """A shard's file, closed with the last reference to it, which a reading thread holds."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self.descriptor)
 
 
 def open_shards(folder: Path, split: str, format_name: Format) -> tuple[SampleIndex, list[Path]]:
@@ -107,12 +102,6 @@ def open_shards(folder: Path, split: str, format_name: Format) -> tuple[SampleIn
     if format_name != "jpeg":
         index.check_sizes(path)
     return index, [folder / name for name in names]
-
-
-def _close(handles: dict[int, int]) -> None:
-    for handle in handles.values():
-        os.close(handle)
-    handles.clear()
 
 
 FORMAT = StoreFormat(

@@ -12,9 +12,8 @@ from timedrun.runner.config import LATER, RunConfig
 
 WINDOW_INCREMENT = 64
 """Tokens by which a window grows during its warm-up."""
-GPT2_ONLY = ("attention",)
-OF_BOTH = ("implementation", "layers", "hidden", "heads", "context", "vocabulary", "dropout")
-MODERN_ONLY = tuple(field.name for field in fields(GptConfig) if field.name not in (*GPT2_ONLY, *OF_BOTH))
+OF_BOTH = ("implementation", "layers", "hidden", "heads", "context", "vocabulary", "dropout", "attention")
+MODERN_ONLY = tuple(field.name for field in fields(GptConfig) if field.name not in OF_BOTH)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,18 +51,13 @@ class GptRunConfig(RunConfig):
             self, schedule=schedule, max_samples=0, methods=methods, evaluation=end, window_warmup_steps=window
         )
 
-    def equivalents(self) -> list[str]:
-        eager = self.model.implementation == "gpt2" and self.model.attention == "eager"
-        return (["model.attention sdpa"] if eager else []) + super().equivalents()
-
     def problems(self) -> list[str]:
         """Return the settings that contradict each other or have no effect, as messages."""
         problems = []
         model, gpt2 = self.model, self.model.implementation == "gpt2"
-        plain = GptConfig(implementation=model.implementation)
-        ignored = MODERN_ONLY if gpt2 else GPT2_ONLY
-        if changed := [name for name in ignored if getattr(model, name) != getattr(plain, name)]:
-            problems.append(f"model.{', model.'.join(changed)} has no effect in a {model.implementation} model.")
+        plain = GptConfig(implementation="gpt2")
+        if gpt2 and (changed := [name for name in MODERN_ONLY if getattr(model, name) != getattr(plain, name)]):
+            problems.append(f"model.{', model.'.join(changed)} has no effect in a gpt2 model.")
         if self.optimizer.kind == "muon" and gpt2:
             problems.append("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
         if self.adam_every < 1 or (self.adam_every > 1 and self.optimizer.kind != "muon"):

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+import tyro
+
 from timedrun.runner.config import LATER, Split
 
 Sampling = Literal["windows", "blocks", "documents"]
@@ -44,8 +46,7 @@ class GptConfig:
     vocabulary: int = 50_257
     dropout: float = 0.1
     """Of embeddings, attention weights and residual branches."""
-    attention: Literal["eager", "sdpa"] = "sdpa"
-    """gpt2: transformers' implementation. modern always uses scaled_dot_product_attention."""
+    attention: tyro.conf.Fixed[Literal["sdpa"]] = "sdpa"
     positions: Literal["rotary", "learned"] = "rotary"
     """modern: rotary embedding (Su et al. 2021, arXiv 2104.09864) or a learned embedding."""
     normalisation: Literal["rms", "layer"] = "rms"

@@ -3,11 +3,10 @@ a manifest, and folders of token shards, FineWeb's among them, in which `<|endof
 
 import hashlib
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
@@ -121,7 +120,7 @@ class TokenStore(ABC):
                 raise DataError(f"{path} has a token outside the vocabulary of {self.vocabulary:,}.")
 
     def notes(self, *, whole: bool) -> list[str]:
-        """Return notes on files of the store that look missing or repeated; `whole`: every token may be read."""
+        """Return notes on files of the store that look repeated; `whole`: every token may be read."""
         return []
 
 
@@ -194,15 +193,10 @@ class ShardStore(TokenStore):
                 )
 
     def notes(self, *, whole: bool) -> list[str]:
-        """Return notes on missing numbers of shards, and on shards whose tokens, at least PROBE, begin another one.
+        """Return notes on shards whose tokens, at least PROBE, begin another one.
         Raises DataError if the two are of both splits; with `whole`, which reads every token, also if the other has
         them at any place."""
-        numbers: dict[str, list[int]] = {}
-        for name in filter(None, (re.fullmatch(r"(.*?)(\d+)", path.stem) for path in self.files)):
-            numbers.setdefault(name[1], [0]).append(int(name[2]))
-        steps = [(prefix, *step) for prefix, there in numbers.items() for step in pairwise(sorted(there))]
-        found = [f"{name}*.bin: shards between {a} and {b} are missing; copy them" for name, a, b in steps if b > a + 1]
-        shards = [(split, *file) for split in SPLITS for file in self.mapped(split)]
+        found, shards = list[str](), [(split, *file) for split in SPLITS for file in self.mapped(split)]
         shards.sort(key=lambda shard: len(shard[2]), reverse=True)
         for (other, longer, others), (split, path, tokens) in combinations(shards, 2):
             if not _contained(tokens, others, anywhere=whole and split != other):

@@ -38,10 +38,10 @@ def images(tmp_path: Path, original: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, Path]:
-    """29 training, 6 evaluation JPEG images of two classes in a folder, and in a store of each format, evaluation at
+    """30 training, 6 evaluation JPEG images of two classes in a folder, and in a store of each format, evaluation at
     short side 20."""
     root = tmp_path_factory.mktemp("prepared")
-    counts = {"train/ant": 14, "train/bee": 15, "val/ant": 3, "val/bee": 3}
+    counts = {"train/ant": 15, "train/bee": 15, "val/ant": 3, "val/bee": 3}
     files = {
         f"{name}/{number:02d}.jpg": encoded(noisy(30 + 3 * number, 60 - number, 100 * place + number), quality=90)
         for place, name in enumerate(counts)

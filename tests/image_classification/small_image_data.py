@@ -28,7 +28,6 @@ FOLDER = replace(
     eval_size=16,
     workers=0,
     eval_batch=4,
-    drop_last=False,
     loader="pillow",
     store=StoreConfig(format="jpeg"),
 )

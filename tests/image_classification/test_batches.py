@@ -131,14 +131,12 @@ def test_images_in_memory_need_no_thread_and_have_one_size():
 @pytest.mark.parametrize("mode", ["black", "reflect"])
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_images_in_memory_are_the_windows_that_seed_epoch_and_sample_draw(mode, world_size):
-    config = replace(
-        synthetic_smoke().data, synthetic_train=20, padding=2, flip="random", padding_mode=mode, drop_last=False
-    )
+    config = replace(synthetic_smoke().data, synthetic_train=20, padding=2, flip="random", padding_mode=mode)
     stored = next(open_source(config, None, CPU, train=True, seed=1).batches([np.arange(20)], 1, 16))
     kept = "constant" if mode == "black" else "reflect"
     padded = np.pad(stored.images.numpy(), ((0, 0), (0, 0), (2, 2), (2, 2)), mode=kept)
     for rank in range(world_size):
-        data = data_of(config, rank=rank, world_size=world_size, global_batch=9)  # the last step has 2 samples
+        data = data_of(config, rank=rank, world_size=world_size, global_batch=9)
         for epoch, first in ((1, 0), (2, 1)):
             order = sampling.epoch_order(20, 1, epoch)
             for step, batch in enumerate(data.train(epoch, first), first):
@@ -164,11 +162,11 @@ def test_normalized_images_equal_the_formula_and_keep_their_memory_format():
 
 @pytest.fixture(params=[*LOADERS, "memory"])
 def source(request: pytest.FixtureRequest, prepared: dict[str, Path]) -> tuple[DataConfig, Path | None]:
-    """29 training and 6 evaluation images in memory, or in the store that each loader reads, and its folder; skips the
+    """30 training and 6 evaluation images in memory, or in the store that each loader reads, and its folder; skips the
     test without the loader's package."""
     if request.param == "memory":
         noise = synthetic_smoke().data
-        return replace(noise, synthetic_train=29, synthetic_eval=6, drop_last=False, eval_batch=4), None
+        return replace(noise, synthetic_train=30, synthetic_eval=6, eval_batch=4), None
     if words := registry.LOADERS[request.param].unavailable():
         pytest.skip(words)
     store = LOADERS[request.param]
@@ -188,13 +186,13 @@ def test_a_sample_has_one_crop_in_an_epoch_whatever_loads_it_with_others(source)
                 steps = [((e, at), batch) for e, first in order for at, batch in enumerate(data.train(e, first), first)]
                 for place, batch in [*steps, *(("evaluation", batch) for batch in data.evaluation())]:
                     parts.setdefault(place, []).append(torch.column_stack([batch.images.flatten(1), batch.labels]))
-            assert [batch.global_samples for (_, step), batch in steps if step > 2] == [6, 5] * len(order)
+            assert [batch.global_samples for (_, step), batch in steps if step > 2] == [6, 6] * len(order)
         assert threads() == []
         return {place: torch.cat(of_ranks) for place, of_ranks in parts.items()}
 
     def of_samples(seen: dict[Any, torch.Tensor], epoch: int, seed: int = 1) -> torch.Tensor:
         whole = torch.cat([seen[epoch, step] for step in range(5)])
-        return whole[np.argsort(sampling.epoch_order(29, seed, epoch))]
+        return whole[np.argsort(sampling.epoch_order(30, seed, epoch))]
 
     random = torch.get_rng_state()
     whole = passes([(1, 0), (2, 0), (3, 0)], prefetch=0)

@@ -23,7 +23,6 @@ from timedrun.methods.recipes import RECIPES
 from timedrun.methods.training.number_formats import emulated
 from timedrun.methods.training.precision import Precision
 from timedrun.methods.training.sampling import Indices
-from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.process.blocks import Outcome
 from timedrun.runner.run.timed_run import TimedRun
 
@@ -103,20 +102,6 @@ def test_warm_up_sees_the_batches_that_a_selection_leaves():
     assert epochs == {1, 6}  # from half of the run on
 
 
-def test_warm_up_sees_the_short_last_batch_in_the_same_steps_on_all_ranks():
-    resizing = methods.ProgressiveResizing(start=0.5, delay=0.0, finetune=0.2, increment=8)
-    data = replace(configs.synthetic_smoke().data, synthetic_train=23, drop_last=False)
-    config, seen = ten_epochs(resizing, methods.SelectiveBackprop(start=0.3), data=data, global_batch=6), []
-    for rank in (0, 1):
-        ranks = ProcessGroup(rank, 2, rank, torch.device("cpu"))
-        parts = build(config, ranks, declared(config.data), torch.device("meta"))
-        seen.append(list(warm_up.train_batches(config, parts, ranks)))
-    places = [[(epoch, step, batch.global_samples) for epoch, step, batch in one] for one in seen]
-    assert places[0] == places[1] and {samples for *_, samples in places[0]} == {6, 5}
-    counts = [{len(batch.images) for _, _, batch in one if batch.global_samples == 5} for one in seen]
-    assert counts == [{2}, {3}]
-
-
 def test_a_compiled_run_compiles_every_shape_before_the_clock(monkeypatch, tmp_path):
     compile_module = torch.nn.Module.compile
     monkeypatch.setattr(
@@ -127,7 +112,7 @@ def test_a_compiled_run_compiles_every_shape_before_the_clock(monkeypatch, tmp_p
         base,
         compile=True,
         model=replace(base.model, layers=(1,), widths=(8,)),
-        data=replace(base.data, synthetic_train=150, synthetic_eval=70, drop_last=False),
+        data=replace(base.data, synthetic_train=128, synthetic_eval=70),
         evaluation=replace(base.evaluation, target=0.99),
         methods=(methods.ProgressiveResizing(start=0.5, delay=0.0, finetune=0.4, increment=8),),
     )
@@ -140,14 +125,14 @@ RESIZING = methods.ProgressiveResizing(start=0.5, delay=0.2, finetune=0.2, incre
 
 
 def stored(**changes: Any) -> configs.ImageRunConfig:
-    """Return the config of a small run on a jpeg store of 29 images, decoded at the size of each epoch."""
+    """Return the config of a small run on a jpeg store of 30 images, decoded at the size of each epoch."""
     base = configs.synthetic_smoke()
     return replace(
         base,
         dataset="small",
         global_batch=6,
         model=replace(base.model, classes=2),
-        data=replace(FOLDER, prefetch=2, drop_last=True),
+        data=replace(FOLDER, prefetch=2),
         schedule=replace(base.schedule, epochs=5),
         evaluation=replace(base.evaluation, target=0.999, every=2, first=2),
         methods=(methods.ChannelsLast(), RESIZING),
@@ -256,14 +241,6 @@ def test_progress_moves_by_epochs_or_by_steps():
     assert [config.progress(3, done) for done in (0.0, 0.5)] == [0.5, 0.5]
     stepwise = replace(config, progress_unit="step")
     assert [stepwise.progress(3, done) for done in (0.0, 0.5)] == [0.5, 0.625]
-
-
-def test_a_step_begins_after_the_samples_before_it_also_if_the_last_batch_is_short():
-    """897 samples in batches of 512."""
-    dropped = replace(configs.digits_baseline(), global_batch=512)
-    assert (dropped.epoch_steps(897), dropped.epoch_part(1, 897)) == (1, 1.0)
-    kept = replace(dropped, data=replace(dropped.data, drop_last=False))
-    assert (kept.epoch_steps(897), kept.epoch_part(1, 897)) == (2, 512 / 897)
 
 
 def test_a_ramp_by_steps_is_warmed_up_at_every_size_and_needs_a_loader_that_follows():

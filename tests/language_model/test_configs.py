@@ -1,4 +1,4 @@
-"""Published hyper-parameters, and the equality of baseline and methods in all but speed settings."""
+"""Published rates and targets, and the equality of baseline and methods in all but speed settings."""
 
 import re
 from dataclasses import replace
@@ -27,21 +27,11 @@ SGD = OptimizerConfig(kind="sgd", peak_lr=1)
 TOPICS = configs.topics_baseline().data
 
 
-def test_the_baseline_is_mlperf_v2_1s_open_baseline():
+def test_the_baseline_has_the_target_data_and_evaluations_of_mlperf_v2_1():
     config = configs.wikipedia_baseline()
-    shape = config.architecture
-    assert (shape.layers, shape.hidden, shape.heads, shape.intermediate) == (24, 1024, 16, 4096)
-    assert (shape.vocabulary, shape.positions, shape.dropout, shape.activation) == (30_522, 512, 0.0, "gelu_tanh")
-    optimizer = config.optimizer
-    assert (optimizer.kind, optimizer.peak_lr, optimizer.weight_decay) == ("decoupled_adamw", 1e-4, 1e-5)
-    assert (optimizer.momentum, optimizer.beta2, optimizer.epsilon) == (0.9, 0.98, 1e-6)
-    assert (config.global_batch, config.max_samples) == (448, 6000 * 448)
-    assert (config.data.longest, config.data.masked_fraction) == (512, 0.2)
     rules = ruleset("2.1.0").benchmarks["bert"]
-    assert config.evaluation.target == rules.target == 0.720
-    assert config.evaluation.every == config.evaluation.first == 24_640 == 55 * 448
-    assert config.dataset == rules.dataset
-    assert (config.start, config.speed.attention, config.speed.unpadding) == ("checkpoint", "eager", False)
+    assert (config.evaluation.target, config.dataset) == (rules.target, rules.dataset)
+    assert config.evaluation.every == config.evaluation.first == 55 * config.global_batch
 
 
 @pytest.mark.parametrize(
@@ -72,9 +62,6 @@ def test_methods_differ_in_speed_settings_only(baseline, methods):
 
 def test_lamb_is_that_of_the_reference_convergence_points():
     config = configs.wikipedia_lamb()
-    optimizer = config.optimizer
-    assert (optimizer.kind, optimizer.peak_lr, optimizer.weight_decay) == ("lamb", 4.25e-4, 0.01)
-    assert (optimizer.momentum, optimizer.beta2, optimizer.epsilon) == (0.9, 0.999, 1e-6)
     assert (config.global_batch, config.schedule.steps, config.schedule.factor(3350)) == (448, 6700, 0.5)
     # training_rules.adoc, "Evaluation": floor(0.05 * (230.23 * batch + 3,000,000), 25,000), none skipped
     assert config.evaluation.first == config.evaluation.every == 0.05 * (230.23 * 448 + 3e6) // 25_000 * 25_000

@@ -84,15 +84,11 @@ def by_the_decoder(state: State) -> State:
     return {name: tensor for name, tensor in state.items() if name not in ALIASES.values()}
 
 
-def in_names_of_2018(state: State) -> State:
-    return {name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): state[name] for name in state}
-
-
 def save(state: State, folder: Path) -> None:
     safetensors.save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors")
 
 
-@pytest.mark.parametrize("form", [in_mlperfs_names, as_it_is, without_duplicates, by_the_decoder, in_names_of_2018])
+@pytest.mark.parametrize("form", [in_mlperfs_names, as_it_is, without_duplicates, by_the_decoder])
 def test_every_form_of_a_checkpoint_gives_transformers_weights(tmp_path, original, form):
     save(form(original), tmp_path)
     weights = load_initial_checkpoint(tmp_path, shapes(TINY))
@@ -139,7 +135,6 @@ def test_where_there_is_no_checkpoint_or_several_it_is_said_what_was_found_and_w
     [
         (as_it_is, "cls.predictions.decoder.weight", lambda old: old + 1, "weight differs from bert.embeddings.word"),
         (as_it_is, f"{NORM}.bias", lambda old: old.half(), f"must be float32: {NORM}.bias is"),
-        (as_it_is, f"{NORM}.beta", lambda old: torch.zeros(8), "under old names .* and under new ones"),
         (as_it_is, "bert.extra", lambda old: torch.zeros(1), "unexpected: bert.extra"),
         (in_mlperfs_names, f"{KEY}/extra", lambda old: torch.zeros(1), f"change.* unexpected: {KEY}/extra"),
         (in_mlperfs_names, f"{KEY}/bias", lambda old: old[1:], r"self\.key\.bias has shape \[7\], not \[8\]"),

@@ -107,13 +107,7 @@ def test_preparing_again_has_no_effect_and_other_text_or_settings_are_refused(tm
     assert fingerprint(tmp_path / "store") == before
 
 
-def test_a_folder_of_other_files_is_not_changed_and_a_refused_vocabulary_makes_none(tmp_path, inputs):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.txt").write_text("years of work")
-    for out in (tmp_path / "mine", tmp_path / "mine/thesis.txt"):
-        with pytest.raises(DataError, match="thesis.txt"):
-            build(inputs, out)
-    assert fingerprint(tmp_path / "mine").keys() == {"thesis.txt"}
+def test_a_refused_vocabulary_makes_no_store(tmp_path, inputs):
     vocabulary = write_vocabulary(tmp_path / "other.txt", without=["[MASK]", "[PAD]"])
     with pytest.raises(DataError, match=r"lacks \[PAD\], \[MASK\]"):
         build(inputs, tmp_path / "store", vocabulary=vocabulary)

@@ -102,16 +102,13 @@ def test_a_gpt_without_the_documents_mask_is_named(monkeypatch):
     assert failed(config)
 
 
-@pytest.mark.parametrize("wrong", [False, True])
-def test_a_compiled_blur_of_another_padding_is_named(wrong, monkeypatch):
+def test_a_blur_of_another_padding_in_the_timed_layout_is_named(monkeypatch):
     def blurred(inputs: torch.Tensor, stride: Any = 1) -> torch.Tensor:
-        if torch.compiler.is_compiling() and wrong:
-            padded = torch.nn.functional.pad(inputs, (1, 1, 1, 1), mode="replicate")
-            down, right = (stride, stride) if isinstance(stride, int) else stride
-            return blur_by_slices(padded, 1)[:, :, 1:-1:down, 1:-1:right]
-        return blur(inputs, stride)
+        if inputs.is_contiguous():  # not channels last, as the reference
+            return blur(inputs, stride)
+        padded = torch.nn.functional.pad(inputs, (1, 1, 1, 1), mode="replicate")
+        down, right = (stride, stride) if isinstance(stride, int) else stride
+        return blur_by_slices(padded, 1)[:, :, 1:-1:down, 1:-1:right]
 
     monkeypatch.setattr(sys.modules["timedrun.methods.blurpool"], "blur", blurred)
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    config = small("image_classification", "methods-progressive_resizing", "--compile")
-    assert bool(failed(config)) == wrong
+    assert failed(small("image_classification", "methods-progressive_resizing"))

@@ -2,15 +2,13 @@
 folder is left."""
 
 import errno
+import itertools
 import os
 import shutil
-import signal
-import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -155,73 +153,55 @@ SEED = int(os.environ.get("TIMEDRUN_TEST_SEED", "5"))
 POINTS = 4
 
 
-class Moments:
-    """Count the file operations in a folder, half of each write too; kill this process group at number `last`."""
+def built_in_child(images: Path, store: Path, settings: StoreConfig, last: int = 0) -> int:
+    """Build in a fork that ends at its file operation `last`: amid a write, or before a file gets its name or the work
+    folder goes. Return the number of operations, or 255 if the fork ended at one."""
+    child = os.fork()
+    if child == 0:
+        operations = itertools.count(1)
+        write, rename, remove = atomic_file.FileWriter.write, os.replace, shutil.rmtree
 
-    def __init__(self, store: Path, last: int) -> None:
-        self.count, self.last, self.store = 0, last, str(store)
-        write = atomic_file.FileWriter.write
+        def moment() -> None:
+            if next(operations) == last:
+                os._exit(255)
 
-        def written(writer: atomic_file.FileWriter, data: bytes | memoryview) -> None:
+        def write_halves(writer: atomic_file.FileWriter, data: bytes | memoryview) -> None:
             whole = memoryview(data).cast("B")
             write(writer, whole[: len(whole) // 2])
             writer._stream.flush()  # or nothing of it were on the disk at this moment
-            self.moment()
+            moment()
             write(writer, whole[len(whole) // 2 :])
 
-        atomic_file.FileWriter.write = written
-        sys.addaudithook(self.hook)
-
-    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Audit hook, called by Python before every change of a file."""
-        removed = event in ("os.remove", "os.rmdir")  # within rmtree they get a name without its folder
-        changed = event in ("os.rename", "os.mkdir") or (event == "open" and set(str(arguments[1])) & set("wax+"))
-        if removed or (changed and str(arguments[0]).startswith(self.store)):
-            self.moment()
-
-    def moment(self) -> None:
-        """Count, and kill at the last."""
-        self.count += 1
-        if self.count == self.last:
-            os.killpg(0, signal.SIGKILL)
-
-
-def built_in_child(images: Path, store: Path, settings: StoreConfig, last: int = 0) -> bool:
-    """Build in a forked process group that kills itself at operation `last`; return False if it did."""
-    child = os.fork()
-    if child == 0:
-        os.setpgid(0, 0)
-        code = 255
+        atomic_file.FileWriter.write = write_halves
+        os.replace = lambda *paths: (moment(), rename(*paths))
+        shutil.rmtree = lambda *folder, **options: (moment(), remove(*folder, **options))
         try:
-            moments = Moments(store, last)
             build(images, store, settings)
-            store.with_name("moments").write_text(str(moments.count))
-            code = 0
         except BaseException:
             traceback.print_exc()
-        finally:
-            os._exit(code)
-    status = os.waitpid(child, 0)[1]
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-    return not os.WIFSIGNALED(status)
+            os._exit(254)
+        os._exit(next(operations) - 1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code != 254
+    return code
 
 
 @pytest.mark.processes
 @FORMATS
 def test_a_build_killed_anywhere_ends_in_the_same_bytes(tmp_path, settings):
     images = write_images(tmp_path / "images", train=6, evaluation=3)
-    assert built_in_child(images, tmp_path / "whole", settings)
-    count = int((tmp_path / "moments").read_text())
+    count = built_in_child(images, tmp_path / "whole", settings)
+    assert 20 < count < 254
     whole, random, incomplete = fingerprint(tmp_path / "whole"), Random(f"{SEED} {settings.format}"), 0
     for point in range(POINTS):
         store = tmp_path / f"{point}"
         # every second time at the end too, where indices and the manifest are written and the work folder goes
         kills = [random.randint(1, count), random.randint(count * 3 // 4, count)][: 1 + point % 2]
-        assert not built_in_child(images, store, settings, kills[0])
+        assert built_in_child(images, store, settings, kills[0]) == 255
         incomplete += not (store / MANIFEST).exists()
         for last in kills[1:]:
             built_in_child(images, store, settings, last)
-        assert built_in_child(images, store, settings)
+        assert built_in_child(images, store, settings) < 254
         assert fingerprint(store) == whole, f"TIMEDRUN_TEST_SEED={SEED}, killed at {kills} of {count}"
     assert incomplete > POINTS / 2
 

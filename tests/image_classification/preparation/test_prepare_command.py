@@ -78,12 +78,6 @@ def test_a_beton_store_without_ffcv_is_refused_before_anything_is_made(tmp_path,
     assert not (tmp_path / "store").exists()
 
 
-def test_the_command_refuses_images_for_a_benchmark_of_text(capsys):
-    assert main(["prepare", "language_model", "--images", "x"]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "not prepared from images; leave out --images" in said
-
-
 def test_the_next_command_has_the_setting_that_the_data_need(tmp_path, images, capsys):
     words = ["prepare", "image_classification", "baseline", "--data", "imagenet", "--images", str(images)]
     assert main([*words, "--workers", "1", "--data-folder", str(tmp_path / "store"), "--seed", "3"]) == 0

@@ -9,47 +9,13 @@ from PIL import Image
 
 from image_classification.preparation.shard_writer import inspect
 from image_classification.stores import beton
-from image_classification.stores.manifest import StoreConfig, verify
+from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.store_format import SourceItem
 from judging.ground.errors import DataError
 from tests.image_classification.small_stores import NEEDS_FFCV, decoded, encoded, given, label_of, make_store, smooth
 
 SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14), (16, 16)]
 MIXED = StoreConfig(format="beton", size=24, jpeg_share=0.5)
-
-
-@NEEDS_FFCV
-def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path):
-    from ffcv.reader import Reader
-
-    images = given(SIZES * 3)
-    make_store(tmp_path, MIXED, images)
-    verify(tmp_path)
-    opened = beton.BetonImages(tmp_path, "train")
-    found, labels = (Reader(str(opened.path)).metadata[column] for column in ("f0", "f1"))
-    assert labels.tolist() == opened.labels.tolist() == [*map(label_of, images)]
-    assert found["data_ptr"].tolist() == opened.rows["offset"].tolist()
-    assert opened.original_sizes.tolist() == [list(size) for size in SIZES * 3]
-    assert [opened.name(place) for place in range(len(opened))] == [*images]
-    assert 0 < (found["mode"] == beton.JPEG).sum() < len(images)
-    content = opened.path.read_bytes()
-    for place, (image, row) in enumerate(zip(images.values(), opened.rows, strict=True)):
-        data = content[row["offset"] :][: row["bytes"]]
-        height, width = opened.sizes[place].tolist()
-        original_height, original_width = opened.original_sizes[place].tolist()
-        assert (height, width) == beton.reduced_size(original_height, original_width, 24)
-        assert (height, width) == (found["height"][place], found["width"][place])
-        expected = decoded(image)
-        if (width, height) != expected.size:
-            expected = expected.resize((width, height), Image.Resampling.HAMMING)
-        assert (found["mode"][place] == beton.JPEG) == beton.is_jpeg(place, 0.5)
-        if found["mode"][place] == beton.JPEG:
-            stored = Image.open(BytesIO(data))
-            assert (stored.format, stored.mode, stored.size) == ("JPEG", "RGB", (width, height))
-            difference = np.asarray(stored).astype(int) - np.asarray(expected)
-            assert np.sqrt((difference**2).mean()) < 25  # few pixels of strong colours, at 4:2:0
-        else:
-            assert np.array_equal(np.frombuffer(data, np.uint8).reshape(height, width, 3), np.asarray(expected))
 
 
 @NEEDS_FFCV

@@ -138,14 +138,6 @@ def test_weights_depend_on_the_seed_alone(implementation):
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_gpt2_with_eager_attention_and_with_sdpa_is_one_model():
-    tokens = torch.randint(40, (2, 12))
-    eager, sdpa = fresh(implementation="gpt2", attention="eager"), fresh(implementation="gpt2", attention="sdpa")
-    assert isinstance(eager, Gpt2) and isinstance(sdpa, Gpt2)
-    assert [model.gpt2.config._attn_implementation for model in (eager, sdpa)] == ["eager", "sdpa"]
-    torch.testing.assert_close(eager(tokens), sdpa(tokens))
-
-
 def test_zero_projections_make_every_block_the_identity_at_the_start():
     model, tokens = fresh(implementation="modern"), torch.randint(40, (2, 12))
     assert isinstance(model, Decoder)
