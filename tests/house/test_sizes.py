@@ -10,13 +10,13 @@ ROOMS = {
     "judging": structure.Graph(6, 5, 9, 0),
     "referee": structure.Graph(16, 5, 27, 0),
     "timedrun": structure.Graph(8, 7, 14, 0),
-    "timedrun.methods": structure.Graph(38, 6, 85, 0),
+    "timedrun.methods": structure.Graph(41, 6, 91, 0),
     "timedrun.runner": structure.Graph(13, 8, 23, 0),
     "timedrun.racing": structure.Graph(20, 6, 38, 0),
     "timedrun.evidence": structure.Graph(11, 4, 12, 0),
     "timedrun.commands": structure.Graph(37, 4, 23, 0),
     "image_classification": structure.Graph(20, 8, 52, 0),
-    "language_model": structure.Graph(21, 9, 70, 0),
+    "language_model": structure.Graph(19, 9, 63, 0),
 }
 VERBS, OPTIONS = 18, 148
 OTHER_LINES = 2_100

@@ -163,18 +163,21 @@ class _DenseGeluDense(torch.autograd.Function):
 class _FusedOutput(nn.Module):
     """In place of the class of BertSelfOutput and BertOutput: a matrix, dropout, and the norm of the sum."""
 
+    dense: Any
+    dropout: Any
+    LayerNorm: Any
     feed_forward: tuple[nn.Linear, Activation] | None = None
     """First matrix and activation, where `intermediate` passes its input."""
 
     def forward(self, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
-        dense, norm, rows = self.get_submodule("dense"), self.get_submodule("LayerNorm"), hidden_states.flatten(0, -2)
+        dense, norm, rows = self.dense, self.LayerNorm, hidden_states.flatten(0, -2)
         if self.feed_forward is None:
             rows = dense(rows)
         else:
             first, activation = self.feed_forward
             rows = dense_gelu_dense(rows, first.weight, first.bias, dense.weight, dense.bias, activation)
-        rows, p = rows.view_as(input_tensor), self.get_submodule("dropout").p
-        return dropout_add_layer_norm(rows, input_tensor, norm.weight, norm.bias, norm.eps, p, self.training)
+        parameters = (norm.weight, norm.bias, norm.eps, self.dropout.p, self.training)
+        return dropout_add_layer_norm(rows.view_as(input_tensor), input_tensor, *parameters)
 
 
 class FusedLayers(Method, name="fused_layers", stage=Stage.FORMAT):

@@ -141,19 +141,6 @@ def test_what_cannot_be_done_is_refused_in_words(make_model):
         model(**batch | {"attention_mask": batch["attention_mask"][:, None, None]})
 
 
-class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """The sequences of sixteen batches."""
-
-    def __init__(self, model: Any) -> None:
-        self.batches = [batch_of(model, seed=seed) for seed in range(16)]
-
-    def __len__(self) -> int:
-        return 16 * len(LENGTHS)
-
-    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
-        return {name: field[number % len(LENGTHS)] for name, field in self.batches[number // len(LENGTHS)].items()}
-
-
 def test_a_trainer_with_the_recipe_takes_the_plain_trainers_steps(make_model, tmp_path):
     pytest.importorskip("accelerate")
     from transformers import Trainer, TrainingArguments
@@ -171,7 +158,9 @@ def test_a_trainer_with_the_recipe_takes_the_plain_trainers_steps(make_model, tm
             model = make_model()
             optimizer = torch.optim.AdamW(model.parameters(), 3e-3, (0.9, 0.98), 1e-6, 1e-5 / 3e-3)
         rate, shapes = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule.factor), []
-        given = {"train_dataset": Rows(model), "eval_dataset": Rows(model), "optimizers": (optimizer, rate)}
+        batches = [batch_of(model, seed=seed) for seed in range(16)]
+        data = [{name: field[row] for name, field in batch.items()} for batch in batches for row in range(4)]
+        given = {"train_dataset": data, "eval_dataset": data, "optimizers": (optimizer, rate)}
         given["compute_metrics"] = lambda each, shapes=shapes: shapes.append(each.predictions.shape) or {}
         trainer = MethodsTrainer(speed, model, settings, **given) if fast else Trainer(model, settings, **given)
         losses = [trainer.train().training_loss, trainer.evaluate()["eval_loss"]]
