@@ -132,15 +132,6 @@ def test_a_log_whose_file_is_gone_takes_no_event_that_counts_and_says_why(tmp_pa
         assert path.exists() == (how == "replaced")
 
 
-def test_a_log_stays_in_its_place_whatever_becomes_of_the_current_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    log = RunLog(Path("result_0.txt"))
-    monkeypatch.chdir("/")
-    log.start(keys.RUN_START)
-    assert not log.is_gone
-    log.close()
-
-
 def interrupted(path, *, ending=""):
     """A log with a checkpoint's mark after an evaluation, two lines after it, and then whatever ended it."""
     log = RunLog(path, clock=iter(range(100, 200)).__next__)

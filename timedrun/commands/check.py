@@ -3,31 +3,18 @@
 import argparse
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from judging.checking.check_report import CheckResult, apart, result_lines, sentence, summary_lines
+from judging.checking.check_report import apart, result_lines, sentence, summary_lines
 from judging.checking.verdicts import check_paths
 from judging.ground import stdio
-from judging.ground.errors import ExitCode, UsageError
-from judging.ground.log_archives import unpacked
-from judging.ground.result_files import compressed
-from mlevents.record import result_files
+from judging.ground.errors import ExitCode
 from timedrun.commands.audit import audit
 
 LISTED: Final = 15
 """Results whose findings are listed one by one; those of more, or of several sets, are grouped."""
-
-
-def _renamed(result: CheckResult, archives: Mapping[Path, Path]) -> CheckResult:
-    """Return `result` with the paths of archives in place of those of their unpacked contents."""
-    for folder, archive in archives.items():
-        texts = (str(folder), str(archive))
-        findings = [replace(found, path=found.path and found.path.replace(*texts)) for found in result.findings]
-        result = replace(result, path=result.path.replace(*texts), findings=findings)
-    return result
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:
@@ -35,13 +22,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
     if arguments.audit:
         return audit(arguments)
     paths = [Path(path) for path in arguments.paths]
-    with unpacked(paths, below=False) as content:
-        for folder, archive in content.archives.items():
-            if not folder.is_dir() or not result_files(folder):
-                raise UsageError(f"{archive}: no result_*.txt in it{compressed(folder)}.")
-        inside, official = [*content.paths, *content.archives], arguments.official
-        checked = check_paths(inside, arguments.ruleset, run_official=official, show_progress=not arguments.json)
-        results = [_renamed(result, content.archives) for result in checked]
+    results = check_paths(paths, arguments.ruleset, run_official=arguments.official, show_progress=not arguments.json)
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:
@@ -59,7 +40,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
                 stdio.show("\n".join(result_lines(result, near)))
             if shared or len(results) > 2:
                 stdio.show("\n".join([*shared, *summary_lines(results, root, quiet=True)]))
-        if results and not arguments.quiet and not any(result.failed for result in results) and not content.archives:
+        if results and not arguments.quiet and not any(result.failed for result in results):
             packaged = any(result.kind == "package" for result in results)
             stdio.next_command("reproduce" if packaged and len(paths) == 1 else "score", *paths)
     not_run = arguments.official and any(result.checker and result.official == "not run" for result in results)

@@ -50,20 +50,20 @@ class Unpacked:
 
 
 @contextmanager
-def unpacked(paths: Sequence[Path], *, below: bool = True) -> Iterator[Unpacked]:
-    """Unpack the archives among `paths` into a temporary folder; if `below` also those named `PATTERN` in folders, and
-    without one whose files are next to it already.
+def unpacked(paths: Sequence[Path]) -> Iterator[Unpacked]:
+    """Unpack the archives among `paths`, and those named `PATTERN` in folders, into a temporary folder; leave out one
+    whose files are next to it already.
 
     Raises UsageError for an archive that cannot be read, is no regular file or has unsafe or sparse members or links,
     and if all together have more than `LARGEST` bytes or `MOST_MEMBERS` members."""
     given = [path for path in paths if path.is_file() and _is_tar(path)]
-    found = [file for path in paths if below and path.is_dir() for file in sorted(path.rglob(PATTERN))]
+    found = [file for path in paths if path.is_dir() for file in sorted(path.rglob(PATTERN))]
     contents: dict[Path, Path] = {}
     content = _Content()
     with TemporaryDirectory() as scratch:
         for archive in dict.fromkeys(Path(os.path.realpath(path)) for path in (*given, *found)):
             folder = Path(scratch).resolve() / str(len(contents))
-            if _unpack(archive, folder, content) or not below:
+            if _unpack(archive, folder, content):
                 contents[folder] = archive
             else:
                 shutil.rmtree(folder, ignore_errors=True)

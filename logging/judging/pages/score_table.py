@@ -10,7 +10,7 @@ from judging.ground.result_files import json_text
 from judging.pages.table import Table, number
 from judging.scoring.power import KINDS
 from judging.scoring.score import Score
-from judging.scoring.target_test import LEVEL, POWER, TargetTest, median_interval, unseen
+from judging.scoring.target_test import LEVEL, POWER, TargetTest, unseen
 from mlevents.event import listed
 from mlevents.terminal_escape import printable, shortened
 
@@ -107,11 +107,6 @@ def details(score: Score) -> list[str]:
     line("score", f"none: {printable(score.reason)}" if score.reason else label(score))
     scale, unit = unit_of(score.mean)
     line("runs", f"{_times(score.runs, scale)} {unit}")
-    finished = [time * scale for time in score.runs if time is not None]
-    if score.interval is not None and len(finished) > 2:
-        low, high, confidence = median_interval(finished)
-        text = f"{low:.3f} to {high:.3f} {unit} at {100 * confidence:.3g} %, of times of any distribution"
-        line("median", f"{text}; Student's t of the mean assumes times near to normal, and {unseen(len(finished))}")
     for name, text in _other_clocks(score):
         line(name, text)
     if score.untestable is not None:

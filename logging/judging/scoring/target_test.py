@@ -1,5 +1,5 @@
 """Test that the mean quality of runs of one fixed length reaches a target, as speedruns require it (p < 0.01); the sign
-test, a median's interval, and what few runs need not show.
+test, and what few runs need not show.
 
 Student's t, by which means are judged, assumes values that are near to normal. Rare failures are not: five runs without
 one say nothing of a failure of one run in ten. Statements on the sign or the rank of values assume no distribution.
@@ -139,15 +139,6 @@ def target_test_of(runs: Sequence[RunSummary], rules: BenchmarkRules | None, tar
 def sign_p(successes: int, trials: int) -> float:
     """Return the probability of so many successes of `trials`, or more, if either outcome is as likely."""
     return sum(math.comb(trials, count) for count in range(successes, trials + 1)) / (1 << trials)
-
-
-def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
-    """Return the two values between which the median of the distribution lies with `confidence` or more, the innermost
-    such two, and their confidence; of too few values, the outermost two with less."""
-    ranked, inner = sorted(values), 0
-    while inner + 1 <= (len(ranked) - 1) // 2 and 1 - 2 * sign_p(len(ranked) - inner - 1, len(ranked)) >= confidence:
-        inner += 1
-    return ranked[inner], ranked[-1 - inner], 1 - 2 * sign_p(len(ranked) - inner, len(ranked))
 
 
 def unseen(runs: int) -> str:

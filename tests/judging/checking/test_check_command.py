@@ -3,7 +3,6 @@
 import gzip
 import subprocess
 import sys
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,25 +107,7 @@ def test_an_archive_is_refused_with_the_same_words_by_all_verbs(verb, tmp_path, 
     )
 
 
-@pytest.mark.parametrize("ending", ["tar.gz", "tgz", "tar.xz", "tar"])
-def test_the_archive_of_a_package_is_read_with_its_findings_at_the_archives_path(tmp_path, write_set, told, ending):
-    write_set(tmp_path / PLACE)
-    (tmp_path / "Example" / "systems").mkdir()
-    archive = tmp_path / f"Example.{ending}"
-    with tarfile.open(archive, f"w:{ending[-2:].replace('ar', '')}") as tar:
-        tar.add(tmp_path / "Example", "Example")
-    plain, packed = (told("check", "--no-official", path, code=1) for path in (tmp_path / "Example", archive))
-    assert str(packed).replace(f"{archive}/", f"{tmp_path}/") == str(plain)
-
-
-def test_an_archive_with_a_link_or_without_logs_and_a_folder_of_compressed_logs_are_refused(tmp_path, refused):
-    for name, target in (("link.tar", "/etc"), ("empty.tar", None)):
-        with tarfile.open(tmp_path / name, "w") as tar:
-            member = tarfile.TarInfo("Example/results")
-            member.type, member.linkname = (tarfile.SYMTYPE, target) if target else (tarfile.DIRTYPE, "")
-            tar.addfile(member)
-    assert "or is a link" in refused("check", tmp_path / "link.tar")
-    assert "empty.tar: no result_*.txt in it" in refused("check", tmp_path / "empty.tar")
+def test_a_folder_of_compressed_logs_is_refused(tmp_path, refused):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "result_0.txt.gz").write_bytes(gzip.compress(b"log"))
     for verb in ("check", "score"):

@@ -153,7 +153,3 @@ def test_a_package_without_its_manifest_is_an_error_and_one_made_by_hand_a_warni
     for source in made.glob("benchmarks/*/implementations/timedrun"):
         source.rename(source.with_name("code"))
     assert not messages(made, "manifest") and "no manifest.json" in messages(made, "manifest", "warning")[0]
-
-
-def test_packages_of_other_tools_need_no_manifest(published):
-    assert messages(published, "manifest") == messages(published, "manifest", "warning") == messages(published) == []

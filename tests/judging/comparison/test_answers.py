@@ -155,7 +155,7 @@ def test_the_headline_names_the_config_that_has_the_baselines_quality_in_half_th
 
 def test_intervals_hold_the_truth_in_nineteen_of_twenty():
     held = better = 0
-    for number in range(300):
+    for number in range(120):
         pair = [curve(f"{name} {number}", {0.5: 4.0, 2.0: 16.0}, 5, 0.2) for name in ("base", "other")]
         (_, answer) = at_quality(pair, 0.3)
         low, high = answer.sooner.bounds or (0, 0) if answer.sooner else (0, 0)
@@ -164,4 +164,4 @@ def test_intervals_hold_the_truth_in_nineteen_of_twenty():
         low, high = answer.better.bounds or (0, 0) if answer.better else (1, 1)
         better += low <= 0 <= high
     for covered in (held, better):
-        assert 300 * 0.95 - covered < 3 * math.sqrt(300 * 0.95 * 0.05)
+        assert 120 * 0.95 - covered < 3 * math.sqrt(120 * 0.95 * 0.05)

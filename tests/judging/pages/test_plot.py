@@ -84,18 +84,6 @@ def test_a_config_has_one_colour_in_all_figures_and_no_two_share_one():
     assert colours_of({"a": "\ud800"})  # as a log may have it
 
 
-def test_a_long_run_that_ends_at_its_first_evaluation_is_visible_and_drawn_in_minutes(tmp_path, write_run, figures):
-    write_run(tmp_path, 0, minutes=30.0, qualities=(0.97,))
-    plot_quality({"baseline": summaries(tmp_path)}, tmp_path / "figure.svg")
-    assert "<svg" in (tmp_path / "figure.svg").read_text()
-    axes, times = figures[0].axes
-    line = axes.lines[0]
-    assert times.get_xlabel().startswith("minutes") and line.get_xdata()[-1] == pytest.approx(30)
-    assert axes.get_title(loc="left") == "baseline (unverified)"
-    low, high = axes.get_ylim()
-    assert low < 0.97 < high and max(line.get_markersize() for line in axes.lines if line.get_marker() == ".") > 5
-
-
 def test_a_mean_begins_when_all_runs_have_and_has_an_interval_from_three_runs_on():
     curves = [([1.0, 3.0], [0.0, 2.0]), ([1.0, 3.0], [0.0, 4.0]), ([2.0, 5.0], [9.0, 9.0])]
     times, means = mean_curve(curves) or ([], [])

@@ -119,7 +119,6 @@ def test_a_link_to_itself_or_to_nowhere_is_a_failed_run_of_its_set(tmp_path, wri
     (folder / "result_0.txt").symlink_to(target)
     assert "log-empty" in printed("check", "--no-official", folder, code=1)
     assert "4 of 5" in printed("score", folder)
-    printed("explore", folder, "--out", tmp_path / "page.html")
     printed("compare", folder, write_set(tmp_path / "other"))
 
 

@@ -148,14 +148,3 @@ def test_aborted_runs_are_the_slowest(both):
     assert {*volume.slowest} == {f"result_{number}.txt" for number in (0, 7, 11, 30)} and len(volume.fastest) == 4
     times = sorted(time for time in volume.runs if time is not None)
     assert volume.score_minutes == np.cumsum(times[4:])[-1] / 32
-
-
-def test_published_logs_give_the_summarizers_digits(published, tmp_path):
-    copy = tmp_path / "MosaicML"
-    shutil.copytree(published, copy)
-    theirs = summarized((copy, "2.0.0"))
-    ours = {f"{one.system} {one.benchmark}": one.score_minutes for one in score([published])}
-    assert {name: their for name, their in theirs.items() if their is not None} == ours
-    assert sorted(map(repr, ours.values())) == sorted(
-        ["110.51312777777777", "23.788505555555556", "21.371129166666666", "7.895954166666667"]
-    )

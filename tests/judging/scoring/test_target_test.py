@@ -1,4 +1,4 @@
-"""The test that runs of one length reach a target, the sign test and a median's interval, against scipy's."""
+"""The test that runs of one length reach a target, and the sign test, against scipy's."""
 
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from judging.scoring.target_test import (
     LEVEL,
     POWER,
     NotTestable,
-    median_interval,
     power,
     runs_needed,
     sign_p,
@@ -120,24 +119,6 @@ def test_the_command_prints_the_test_of_runs_at_the_target_and_exits_by_it(tmp_p
 def test_the_sign_test_is_the_binomial_test(trials, data):
     successes = data.draw(st.integers(0, trials))
     assert sign_p(successes, trials) == pytest.approx(stats.binomtest(successes, trials, alternative="greater").pvalue)
-
-
-@given(st.integers(3, 30))
-def test_the_medians_interval_is_the_innermost_with_its_confidence(runs):
-    low, high, confidence = median_interval([*range(runs)])
-    assert low + high == runs - 1 and confidence == pytest.approx(1 - 2 * stats.binom.cdf(low, runs, 0.5))
-    narrower = 1 - 2 * stats.binom.cdf(low + 1, runs, 0.5)
-    assert narrower < 0.95 and (confidence >= 0.95 or low == 0)
-
-
-def test_the_medians_interval_covers_it_where_times_are_stalled_and_students_t_of_the_mean_does_not():
-    """One run in twenty takes half as long again."""
-    draw = np.random.default_rng(1)
-    times = draw.normal(1.0, 0.01, (2000, 8)) * np.where(draw.random((2000, 8)) < 0.05, 1.5, 1.0)
-    covered = [low <= 1.0 <= high for low, high, _ in map(median_interval, times)]
-    assert np.mean(covered) > 0.95
-    low, high = stats.t.interval(0.95, 7, times.mean(axis=1), stats.sem(times, axis=1))
-    assert np.mean((low <= 1.025) & (high >= 1.025)) < 0.8
 
 
 def test_five_runs_without_a_failure_do_not_exclude_one_in_ten_and_the_report_says_so():

@@ -67,7 +67,7 @@ def test_a_line_that_is_too_long_for_mlcommons_parser_is_not_given_to_it(package
     assert re.match(r"results/laptop/resnet/result_3.txt, line [0-9]+ has 400,009 characters", verdict.messages[0])
 
 
-def test_a_package_without_description_or_results_fails_and_a_checker_that_hangs_is_not_run(package, monkeypatch):
+def test_a_package_without_description_fails_and_a_checker_that_hangs_is_not_run(package, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(mlcommons, "PACKAGE_SECONDS", 0.01)
         verdict = mlcommons.check_package(package, "2.0.0")
@@ -78,8 +78,6 @@ def test_a_package_without_description_or_results_fails_and_a_checker_that_hangs
     assert verdict.messages[0] == (
         "package_checker was aborted: FileNotFoundError: [Errno 2] No such file or directory: 'systems/laptop.json'"
     )
-    (package / "results").rename(package / "outcomes")
-    assert mlcommons.check_package(package, "2.0.0").verdict == "fail"
     with pytest.raises(FileNotFoundError, match="is not a folder"):
         mlcommons.check_package(package / "absent", "2.0.0")
 
@@ -111,14 +109,6 @@ def test_a_closed_package_is_told_about_seeds_and_keys(closed):
     (why,) = [message for message in verdict.messages if "computes no score" in message]
     assert why.startswith("result_summarizer computes no score for resnet of laptop: CRITICAL ERROR: Too many non-con")
     assert digest(closed) == before
-
-
-def test_a_score_scaled_by_reference_convergence_leaves_the_package_as_it_was(closed):
-    for path in closed.glob("results/*/*/result_*.txt"):
-        path.write_text(path.read_text().replace('"epoch_num": 39', '"epoch_num": 35'))
-    before = digest(closed)
-    mlcommons.check_package(closed, "2.0.0")  # writes a scaling.json into its copy
-    assert digest(closed) == before and not list(closed.rglob("scaling.json"))
 
 
 def test_one_system_that_breaks_the_summarizer_off_alone_is_without_a_score(package):

@@ -120,17 +120,6 @@ def hostile(name, size=0, kind=tarfile.REGTYPE, content=b"", **pax):
     return header + content.ljust(-len(content) // 512 * -512, b"\0") + bytes(10240)
 
 
-@pytest.mark.parametrize("time", ["inf", "nan", "1e30"])
-def test_an_archive_with_an_impossible_time_is_read(results, time):
-    log = (results / "fast" / "result_0.txt").read_bytes()
-    shutil.rmtree(results / "fast")
-    (results / "logs.tar").write_bytes(hostile("fast/result_0.txt", len(log), content=log, mtime=time))
-    assert [item["archive"] for item in explored_sets([results, results / "logs.tar"]) if item["archive"]]
-
-
-LONG = (hostile("././@LongLink", 2, tarfile.GNUTYPE_LONGNAME, b"a\0")[:1024]) * 2000
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -138,7 +127,6 @@ LONG = (hostile("././@LongLink", 2, tarfile.GNUTYPE_LONGNAME, b"a\0")[:1024]) * 
         (hostile("set/result_0.txt", **{"GNU.sparse.map": "0,1", "GNU.sparse.size": str(2**28)}), "sparse"),
         (hostile("set/result_0.txt", 2**30), "more than 536,870,912 bytes"),
         (hostile("a", 2**40, tarfile.GNUTYPE_LONGNAME), "cannot be unpacked"),
-        (LONG, "cannot be unpacked: maximum recursion"),
         (hostile("set/result_0.txt")[:512] * 10_001, "10,000 members"),
         (b"\xff" * 4096, "is not a tar file"),
     ],
