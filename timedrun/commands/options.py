@@ -186,10 +186,6 @@ def add_preflight(parser: ArgumentParser) -> None:
     _add_resources(parser)
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "answers for the system description")
-    memory = "estimate the memory of a step, and the largest micro-batch, for a GPU of GIB (default: this machine's)"
-    parser.add_argument("--memory", type=above_zero, nargs="?", const=0.0, metavar="GIB", help=memory)
-    rate = "samples per second over all ranks: report the time of a run at this speed"
-    parser.add_argument("--throughput", type=above_zero, default=0.0, metavar="SAMPLES", help=rate)
 
 
 def add_race(parser: ArgumentParser) -> None:

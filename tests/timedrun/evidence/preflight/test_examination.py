@@ -10,8 +10,7 @@ import torch
 from judging.ground.errors import UsageError
 from judging.ground.result_files import ResultPaths
 from timedrun.evidence.preflight import dry_run_report, machine_checks
-from timedrun.evidence.preflight.examination import Examination, PreflightReport, device_memory
-from timedrun.evidence.preflight.machine_report import machine
+from timedrun.evidence.preflight.examination import Examination, PreflightReport
 from timedrun.methods import LabelSmoothing, MixUp
 from timedrun.methods.training import number_formats
 from timedrun.runner.benchmark import find
@@ -210,36 +209,3 @@ def test_the_command_takes_overrides_and_fails_with_a_message(printed):
     said = printed("preflight", "image_classification", "methods", "--submission.organization", "a b", code=1)
     assert "error [folder-name] submission.organization is 'a b'" in said
     assert "1 error; nothing was run and no files were written" in said
-
-
-def test_memory_names_the_largest_micro_batch_that_fits_and_warns_of_a_larger_one():
-    config = replace(find("image_classification").config("methods", "digits"), global_batch=1024, micro_batch=1024)
-    in_gib = [examination(config, memory=device_memory(gib)) for gib in (80, 2.11, 1)]
-    (large, _), (small, _), (none, _) = (of.memory_findings() for of in in_gib)
-    assert (large.level, small.level) == ("note", "warning")
-    assert large.message.endswith("of 80.0 GiB; the largest that fits is --micro-batch 1024")
-    assert "in forward passes of 1024, a step takes an estimated" in small.message  # 2 GiB and 5 % are no tensor's
-    assert 0 < int(small.message.rpartition(" ")[2]) < 1024
-    assert none.message.endswith("no micro-batch fits")
-    whole = replace(in_gib[0].benchmark, spec=replace(in_gib[0].benchmark.spec, supports=frozenset({"ranks"})))
-    two = replace(in_gib[0], benchmark=whole, config=replace(config, micro_batch=0), ranks=2)
-    assert next(two.memory_findings()).message.endswith("GiB; --global-batch 1024 fits")
-
-
-def test_memory_counts_an_evaluation_whose_batch_is_larger_than_a_steps():
-    config = find("image_classification").config("mild", "imagenet")
-    step, evaluation = examination(config, memory=20 << 30).memory_findings()
-    assert step.level == "note" and evaluation.level == "warning"
-    assert "in batches of 2048 takes an estimated 19.9 GiB" in evaluation.message
-    fitting = int(evaluation.message.split()[-2])
-    config = replace(config, data=replace(config.data, eval_batch=fitting))
-    _, evaluation = examination(config, memory=20 << 30).memory_findings()
-    assert 1500 < fitting < 2048 and evaluation.level == "note"
-
-
-@without_cuda
-def test_memory_of_this_machine_is_what_a_container_may_use(tmp_path, monkeypatch):
-    (tmp_path / "memory.max").write_text(f"{3 << 30}\n")
-    monkeypatch.setattr("judging.ground.cores.GROUPS", tmp_path)
-    assert device_memory(0) == 3 << 30
-    assert "may use 3 GiB" in machine(tmp_path)["memory"]
