@@ -18,7 +18,7 @@ from mlevents.rounds.own_rules import BEYOND_MLPERF, in_force
 from mlevents.terminal_escape import printable
 from timedrun.evidence.preflight import checks, dry_run_report, machine_checks
 from timedrun.evidence.preflight.dry_run_report import DryRunReport
-from timedrun.evidence.preflight.hints import hint, method_hints
+from timedrun.evidence.preflight.hints import hint
 from timedrun.methods.training.batch_plan import BatchPlan
 from timedrun.runner.benchmark import Benchmark
 from timedrun.runner.config import RunConfig
@@ -124,7 +124,6 @@ class Examination:
             unused = samples - config.epoch_steps(samples) * config.global_batch if epochs else 0
             said = f"an epoch leaves out {unused:,} of {samples:,} samples; use a smaller --global-batch"
             findings += found("warning", "batch", *[said] * (unused > samples / 10))
-            findings += found("note", "methods", *method_hints(config.methods, epochs, config.dataset))
             schedule = [*self.schedule_findings(plan)]
             dry_run = dry_run_report.report(benchmark, config, plan, self.rules, runs, self.planned, self.answers)
             findings += [*schedule, *(finding for finding in dry_run.findings if not is_explained(finding, schedule))]
@@ -195,10 +194,9 @@ class Examination:
 
     def machine_findings(self, runs: int) -> Iterator[Finding]:
         """Yield the faults of the results folder, the clock and the page cache."""
-        folder, other = self.options.paths.folder, other_config(self.config, self.options.paths.folder)
+        other = other_config(self.config, self.options.paths.folder)
         yield from found("error", "results", *machine_checks.result_problems(self.options.paths, False, runs))
         yield from found("error", "results", *filter(None, [other]))
-        yield from found("warning", "results", *machine_checks.set_problems(folder, runs))
         yield from found("warning", "clock-source", *machine_checks.clock_problems())
         if self.config.clear_cache and (obstacle := page_cache.obstacle()):
             level: Level = "error" if self.is_target_machine else "note"
