@@ -388,7 +388,6 @@ def add_profile(parser: ArgumentParser) -> None:
     parser.add_argument("--evaluation", action=BooleanOptionalAction, default=False, help="also time one evaluation")
     turns = "measure whole steps of all configs in turns: throughput, MFU, memory, speed-up over the first config"
     parser.add_argument("--interleaved", action="store_true", help=turns)
-    _add_path(parser, "--trace", "write torch.profiler's Chrome trace of some steps in the middle to FILE")
     _add_path(parser, "--out", "write what --json prints to FILE")
 
 

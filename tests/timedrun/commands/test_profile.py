@@ -1,4 +1,4 @@
-"""`timedrun profile`: from the command line to table, JSON and trace."""
+"""`timedrun profile`: from the command line to table and JSON."""
 
 import json
 from typing import Any
@@ -37,18 +37,15 @@ def test_a_config_that_failed_is_named_below_the_others(capsys):
     assert failed == "broken: failed: MemoryError: none left"
 
 
-def test_a_profile_as_json_with_its_trace(tmp_path, told):
-    trace, out = tmp_path / "trace.json", tmp_path / "profile.json"
-    values = told(*SMOKE, *FEW, "--trace", trace, "--synthetic", "--evaluation", "--out", out)
+def test_a_profile_as_json(tmp_path, told):
+    out = tmp_path / "profile.json"
+    values = told(*SMOKE, *FEW, "--synthetic", "--evaluation", "--out", out)
     assert values == json.loads(out.read_text()) and values["synthetic_data"]
     assert {at["input"] for at in values["positions"]} == {"16 px"}
     assert len(values["positions"]) == 5 and values["evaluation_seconds"] > 0
     parts = values["schedule"]["parts"]
     assert {"loading", "forward", "backward", "optimizer", "method ema", "evaluation"} <= parts.keys()
     assert sum(part["share"] for part in parts.values()) == pytest.approx(1)
-    assert values["without_model"]["seconds_per_step"] > 0
-    names = {event.get("name") for event in json.loads(trace.read_text())["traceEvents"]}
-    assert {"forward", "backward", "optimizer"} <= names
 
 
 def test_a_short_last_batch_of_each_epoch_is_a_step_of_the_schedule_and_nothing_is_evaluated(told, monkeypatch):
@@ -61,10 +58,9 @@ def test_a_short_last_batch_of_each_epoch_is_a_step_of_the_schedule_and_nothing_
 
 def test_what_cannot_run_is_refused_before_anything_is_measured(tmp_path, refused, monkeypatch):
     for words, said, code in (
-        ([*SMOKE, "--trace", tmp_path / "absent" / "trace.json"], "does not exist; nothing was measured", 2),
+        ([*SMOKE, "--out", tmp_path / "absent" / "profile.json"], "does not exist; nothing was measured", 2),
         ([*SMOKE, "--out", tmp_path], "this is a folder; nothing was measured", 2),
         (SMOKE[:2], "at least one config", 2),
-        ([*SMOKE, "--interleaved", "--trace", "trace.json"], "without --interleaved; nothing was measured", 2),
         ([*SMOKE[:2], "baseline", "--data", "cifar10"], "--data-folder", 1),
         ([*SMOKE, "--evaluation.every", 0], "must be at least 1", 1),
         ([*SMOKE, "--threads", -1], "--threads -1: use a number from 1", 1),

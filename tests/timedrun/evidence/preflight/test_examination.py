@@ -93,7 +93,7 @@ def test_every_failure_of_a_closed_submission_comes_at_once():
         ranks=3,
         clear_cache=True,
         evaluation={"target": 75.9, "first": 100},
-        submission={"division": "closed", "organization": "", "platform": "a/b"},
+        submission={"division": "closed", "organization": ""},
         device="cpu",
         precision="fp16",
     )
@@ -102,7 +102,7 @@ def test_every_failure_of_a_closed_submission_comes_at_once():
         ("settings", "not divisible by 3 ranks"),
         ("device", "fp16 needs a CUDA device"),
         ("value-filled", "--submission.organization"),
-        ("package", "submission_platform is 'a/b'"),
+        ("package", "the submitter's name is ''"),
         ("required-key", "weights_initialization is missing"),
         ("required-key", "--submission.division open"),
         ("vocabulary", "--optimizer.kind"),
@@ -112,7 +112,6 @@ def test_every_failure_of_a_closed_submission_comes_at_once():
         ("page-cache", ""),
         ("quality-range", ""),
         ("compliance_checker", ""),
-        ("package_checker", ""),
     ):
         assert said in words(report, rule)
         assert rule in found(report, "error") | {"init-limit"}
