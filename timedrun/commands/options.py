@@ -209,7 +209,6 @@ def add_race(parser: ArgumentParser) -> None:
     lengths = "lengths of the configs' schedules, as multiples of their own, such as 0.5 1; the first is the baseline"
     add("--ratios", nargs="+", type=above_zero, default=[], metavar="RATIO", help=lengths)
     add("--verbose", action="store_true", help="also print what explains the answer: parts, clocks, energy")
-    add("--dry-run", action="store_true", help="print the plan of --ratios and an estimate of its time; run nothing")
     _add_path(parser, "--answers", "answers for the system description of the package")
     _add_reading(parser)
     add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")

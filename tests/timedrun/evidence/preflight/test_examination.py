@@ -133,7 +133,12 @@ EMULATED = {"emulation": False}
         ("shakespeare_modern", {}, set(), {"batch": ""}),
         # A target below the benchmark's own fails on its own data only.
         ("wikipedia_methods", LOW, {"target-reached"}, {"target-reached": "use --evaluation.target 0.72"}),
-        ("wikipedia_methods", {"submission": {"status": "Available"}}, {"dry-run"}, {"dry-run": "not one of cloud, onprem"}),
+        (
+            "wikipedia_methods",
+            {"submission": {"status": "Available"}},
+            {"dry-run"},
+            {"dry-run": "not one of cloud, onprem"},
+        ),
         ("wikipedia_methods", LOW | {"dataset": "a_trial"}, set(), {}),
         # What another machine needs is a note.
         ("wikipedia_methods", FLASH, set(), {"data": "not checked here: attention 'flash_attn' cannot be used"}),
