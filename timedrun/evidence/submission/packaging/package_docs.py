@@ -9,7 +9,7 @@ from typing import Any
 from judging.pages.score_table import table
 from judging.pages.table import Table
 from mlevents import keys
-from mlevents.rounds import MLPERF_RULESETS, Ruleset, rulesets_of
+from mlevents.rounds import Ruleset
 from mlevents.terminal_escape import printable
 from timedrun.evidence.submission.packaging.package_scripts import IMPLEMENTATION, run_file
 from timedrun.evidence.submission.packaging.result_folder import NONE_RECORDED, ResultFolder
@@ -51,7 +51,6 @@ def package_readme(sets: Sequence[ResultFolder], rules: Ruleset, provenance: Map
     official = (
         f"MLCommons' own check of this folder: `python -m mlperf_logging.package_checker . training {rules.name}` with "
         f"the release\n`mlperf-logging=={rules.checker}`; it may write into the folder it checks, so run it on a copy."
-        f"{''.join(map(_retired, benchmarks))}"
         if rules.checker
         else "MLCommons' tools have no rules for this benchmark."
     )
@@ -170,21 +169,6 @@ def _source_text(provenance: Mapping[str, Any]) -> str:
         return "Its commit is unknown."
     changed = " with local changes, which the packaged files include" if provenance["dirty"] else ""
     return f"Packaged from commit {provenance['commit']}{changed}."
-
-
-def _retired(benchmark: str) -> str:
-    """Return the state of a benchmark that MLPerf's newest round no longer has, as a paragraph; "" if it has it."""
-    newest = list(MLPERF_RULESETS)[-1]
-    rounds = [name for name in rulesets_of(benchmark) if name in MLPERF_RULESETS]
-    if not rounds or rounds[-1] == newest:
-        return ""
-    last = MLPERF_RULESETS[rounds[-1]]
-    return (
-        f"\n\nMLPerf Training has retired {benchmark}; its last round is {last.round}. A division for retired "
-        "benchmarks was\nproposed (mlcommons/training issue 847) and not adopted for v6.0. The proposal requires the "
-        "rules of the closed\ndivision and the checkers of the last round: `timedrun package --ruleset "
-        f"{last.name}`."
-    )
 
 
 def _left_out(sets: Sequence[ResultFolder]) -> str:
