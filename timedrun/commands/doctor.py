@@ -3,6 +3,7 @@ description of MLPerf, or a script that completes command lines."""
 
 import argparse
 import json
+from pathlib import Path
 
 import timedrun
 from judging.ground import stdio
@@ -23,7 +24,7 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
         from timedrun.commands.system import system  # with torch
 
         return system(arguments)
-    facts, packages, warnings = machine_report(arguments.results)
+    facts, packages, warnings = machine_report(Path("runs"))
     if arguments.json:
         print(json.dumps({"machine": facts, "packages": packages, "warnings": warnings}, indent=2))
         return ExitCode.OK

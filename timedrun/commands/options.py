@@ -115,7 +115,7 @@ environment, source and the machine's load.
 
 A file of TOML may hold the options and, as `sides`, a list of configs or command lines, or of {command, label}, and
 what is rare: metric, reported, log, seed_variable, stop_at_target, share, repo, split, unpaired_seeds,
-baseline_ratios, checkpoint_minutes.
+baseline_ratios, checkpoint_minutes; minutes, after which a command is ended; first_seed of a tuning.
 """
 
 
@@ -139,7 +139,6 @@ def add_show(parser: ArgumentParser) -> None:
 def add_doctor(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("words", nargs="*", help=SUPPRESS)  # of the command line to complete
-    add("--results", type=Path, default=Path("runs"), help="folder of results to check (default: runs)")
     add("--system", action="store_true", help="generate MLPerf's system description; list the fields to fill in")
     answers = "with --system: answers so far; a new FILE gets the questions, for `timedrun package --answers FILE`"
     _add_path(parser, "--answers", answers)
@@ -213,7 +212,6 @@ def add_race(parser: ArgumentParser) -> None:
     _add_reading(parser)
     add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")
     add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
-    add("--minutes", type=at_least(0, float), help="end a command that takes longer (default: no limit)")
     commit = "a side is the command at this commit, or `worktree`"
     add("--at", action="append", default=[], metavar="COMMIT", help=commit)
     add("--build", metavar="COMMAND", default="", help="run in the folder of each commit first")
@@ -250,7 +248,7 @@ def _add_rounds(parser: ArgumentParser, verb: str) -> None:
     parser.set_defaults(verbose=False)
     if verb == "race":
         add("--name", dest="race_name", help="name of the race: its folder is runs/<benchmark>/NAME")
-    add("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
+        add("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
     add("--resume", metavar="FOLDER", help="continue the interrupted runs in FOLDER, and report on it again")
 
 
@@ -368,7 +366,6 @@ def add_package(parser: ArgumentParser) -> None:
     parser.add_argument("--out", required=True, help="folder to create")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "completed file from `timedrun doctor --system --answers FILE`")
-    parser.add_argument("--models", action="store_true", help="add the models that the runs kept (`run --keep-model`)")
 
 
 def add_profile(parser: ArgumentParser) -> None:
