@@ -81,7 +81,3 @@ def test_a_step_of_gpt_never_waits_for_the_device(waiting, tmp_path):
     write_tiny_shards(tmp_path / "shards")
     tiny = f"{CASES['fineweb'].tiny} {CASES['fineweb'].tiny_of['methods']}".split()
     assert waiting("fineweb", "methods", "fineweb", *tiny, folder=tmp_path / "shards") == []
-
-
-def test_transformers_waits_for_the_device_once_a_forward_pass(waiting):
-    assert waiting("language_model", "baseline", "topics") == ["aten._local_scalar_dense.default"] * 4  # of its mask

@@ -26,9 +26,9 @@ def raced(folder: Path, *words: str, fail_on: str = "discard", results: str = "r
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository whose `main` trains for 0.4 s, begins the branches `fast` and `slow`, and is the fastest then."""
+    """A repository whose `main` trains for 0.2 s, begins the branches `fast` and `slow`, and is the fastest then."""
     git(tmp_path, "init", "--quiet", "--initial-branch", "main", "repository")
-    for branch, seconds, *base in (("main", 0.4), ("fast", 0.1, "main"), ("slow", 0.8, "main"), ("main", 0, "main")):
+    for branch, seconds, *base in (("main", 0.2), ("fast", 0, "main"), ("slow", 0.4, "main"), ("main", 0, "main")):
         git(folder := tmp_path / "repository", "checkout", "--quiet", "-B", branch, *base)
         (folder / "train.py").write_text(TRAIN.format(seconds))
         git(folder, "add", "."), git(folder, "commit", "--quiet", "-m", f"{seconds} s")

@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,12 +138,11 @@ def add_show(parser: ArgumentParser) -> None:
 
 def add_doctor(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("words", nargs="*", help=SUPPRESS)  # of the command line to complete
     add("--system", action="store_true", help="generate MLPerf's system description; list the fields to fill in")
     answers = "with --system: answers so far; a new FILE gets the questions, for `timedrun package --answers FILE`"
     _add_path(parser, "--answers", answers)
     script = 'print the completion script of a shell: eval "$(timedrun doctor --completion bash)"'
-    add("--completion", choices=("bash", "zsh", "benchmarks", "configs"), metavar="SHELL", help=script)
+    add("--completion", choices=("bash", "zsh"), metavar="SHELL", help=script)
 
 
 def add_prepare(parser: ArgumentParser) -> None:

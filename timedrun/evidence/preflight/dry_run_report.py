@@ -2,15 +2,14 @@
 
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from judging.checking.check_report import verdict
 from judging.checking.verdicts import check_logs, official_findings
 from judging.ground.errors import TimedrunError
-from judging.ground.result_files import ResultPaths, read_json
 from mlevents import mlcommons
 from mlevents.event import Finding
 from mlevents.mlcommons import CheckStatus
@@ -37,8 +36,6 @@ class DryRunReport:
     """Of MLCommons' log checker and package checker together."""
     checker: str = ""
     findings: Sequence[Finding] = ()
-    system: Mapping[str, Any] = field(default_factory=dict)
-    """The system description of the set; empty if nothing was run."""
 
 
 def report(
@@ -58,7 +55,6 @@ def report(
     with tempfile.TemporaryDirectory(prefix="timedrun-") as temporary:
         folder = Path(temporary).resolve()
         logs = write_set(benchmark, config, plan, folder / "set", runs=runs, ranks=ranks, platform=platform)
-        system = read_json(ResultPaths(folder / "set", 0).system)
         reports, set_findings = check_logs(logs, rules.name)
         findings += [finding for log in reports for finding in log.findings] + set_findings
         official: list[mlcommons.OfficialVerdict] = []
@@ -86,7 +82,6 @@ def report(
         official="not run" if not verdicts or "not run" in verdicts else "fail" if "fail" in verdicts else "pass",
         checker=official[0].checker if official else "",
         findings=list(dict.fromkeys(findings)),
-        system=system,
     )
 
 

@@ -25,7 +25,7 @@ from timedrun.runner.config import RunConfig
 from timedrun.runner.distributed.process_group import ProcessGroup, choose_device
 from timedrun.runner.plan import Plan
 from timedrun.runner.process.process_times import CpuReading
-from timedrun.runner.provenance.system_answers import Answers, open_keys
+from timedrun.runner.provenance.system_answers import Answers
 from timedrun.runner.run import page_cache
 from timedrun.runner.run.result_set import other_config
 from timedrun.runner.run.worker import LaunchOptions
@@ -134,8 +134,6 @@ class Examination:
         findings += self.machine_findings(runs)
         load = machine_checks.load_problems(before, self.options.threads, self.ranks)
         findings += found("warning", "load", *load)
-        if dry_run.system and not any(finding.rule == "system-answers" for finding in findings):
-            findings += self.answer_findings(dry_run)
         return PreflightReport(
             path=config.name,
             benchmark=benchmark.name,
@@ -192,14 +190,6 @@ class Examination:
         if self.config.clear_cache and (obstacle := page_cache.obstacle()):
             level: Level = "error" if self.is_target_machine else "note"
             yield from found(level, "page-cache", f"the page cache cannot be cleared here: {obstacle}")
-
-    def answer_findings(self, dry_run: DryRunReport) -> Iterator[Finding]:
-        """Yield the open questions of the system description, for a dry run without a package."""
-        try:
-            needed, _ = open_keys(self.answers.applied(dry_run.system) if self.answers else dry_run.system)
-        except UsageError as error:
-            return found("error", "system-answers", str(error))
-        return found("warning", "system-answers", *[f"unanswered: {', '.join(needed)}"] * bool(needed))
 
 
 def found(level: Level, rule: str, *messages: str) -> Iterator[Finding]:

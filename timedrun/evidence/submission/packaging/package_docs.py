@@ -1,13 +1,11 @@
 """Texts of a package: README files and the description of an implementation."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from judging.pages.score_table import table
-from judging.pages.table import Table
 from mlevents import keys
 from mlevents.rounds import Ruleset
 from mlevents.terminal_escape import printable
@@ -128,10 +126,6 @@ def implementation_description(result: ResultFolder, provenance: Mapping[str, An
         "dataset": result.score.dataset,
         "quality_target": result.score.target,
         "methods": result.methods,
-        "baseline": result.baseline and result.baseline[0],
-        "differs_from_baseline": {
-            setting: {"baseline": theirs, "here": ours} for setting, theirs, ours in (result.baseline or ("", []))[1]
-        },
         "precision": precision,
         "global_batch_size": result.records[0].value(keys.GLOBAL_BATCH_SIZE),
         "ranks": result.ranks,
@@ -187,23 +181,15 @@ def _announced(sets: Sequence[ResultFolder]) -> str:
 
 
 def _settings(result: ResultFolder) -> str:
-    """Return all settings in which the runs of a set differ from the benchmark's baseline on the same data, or those of
-    a command, as text."""
+    """Return what a command is and how it is read, or the command that shows the settings of a config, as text."""
     if result.is_command:
         text = "\n".join(map(printable, run_file(result.configs[0]).splitlines())).replace("`", "'")
         return f"The command, and what timedrun reads of its output:\n\n```\n{text}\n```\n"
-    if result.baseline is None:
-        return f"`{result.package_name}` has no baseline on {result.score.dataset} to compare the settings with.\n"
-    name, rows = result.baseline
-    if not rows:
-        return f"All settings are those of the config `{name}`.\n"
-    # As JSON no value leaves its line; without grave accents it does not leave the block.
-    cells = [
-        [printable(setting), *("-" if value == "-" else json.dumps(value) for value in values)]
-        for setting, *values in rows
-    ]
-    text = "\n".join(Table(["setting", name, "here"], cells).lines()).replace("`", "'")
-    return f"Settings that differ from the config `{name}`:\n\n```\n{text}\n```\n"
+    files = (
+        f"benchmarks/{result.benchmark}/implementations/{result.system}/runs/{result.paths[0].side.name}/config.json"
+    )
+    shown = f"timedrun show {result.package_name} --data {result.score.dataset} --diff baseline {files}"
+    return f"Settings that differ from the benchmark's baseline: `{printable(shown)}`\n"
 
 
 def _joined(values: Sequence[Any]) -> str:
