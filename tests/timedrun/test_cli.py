@@ -101,7 +101,6 @@ def test_every_way_to_start_a_run_gives_the_same_results_which_name_no_path_and_
     command, side = ("-m", "timedrun", "run", "image_classification"), tmp_path / "script" / "run_0"
     for name, program, words, like in (
         ("script", ("image_classification/train.py",), SMOKE[1:], "script"),
-        ("recorded config", command, [side / "config.json"], "script"),
         ("two ranks", command, [*SMOKE[1:], "--ranks", 2], "two ranks"),
         ("torchrun", (*TORCHRUN, *command), SMOKE[1:], "two ranks"),
     ):
