@@ -48,7 +48,7 @@ REPLACED: Final = {
     "race --base": "BASE CONFIG --ablate: the first of two configs is extended",
     "profile --positions": "--steps, which are measured at 5 positions of the schedule",
     "profile --skip": "nothing: the batches that the loader prefetches are left out",
-    "package --models": "nothing: a package holds no models; publish the folders run_N/model beside it",
+    "race --name": "--results runs/BENCHMARK/NAME",
     "doctor --results": "nothing: the folder is runs; a run checks its own before it starts",
     "race --minutes": IN_TOML.format("minutes"),
     "tune --first-seed": IN_TOML.format("first_seed"),

@@ -246,7 +246,6 @@ def _add_rounds(parser: ArgumentParser, verb: str) -> None:
     add("--results", help=f"folder of the race (default: runs/<benchmark>/{verb}_N)")
     parser.set_defaults(verbose=False)
     if verb == "race":
-        add("--name", dest="race_name", help="name of the race: its folder is runs/<benchmark>/NAME")
         add("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
     add("--resume", metavar="FOLDER", help="continue the interrupted runs in FOLDER, and report on it again")
 
@@ -365,6 +364,7 @@ def add_package(parser: ArgumentParser) -> None:
     parser.add_argument("--out", required=True, help="folder to create")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "completed file from `timedrun doctor --system --answers FILE`")
+    parser.add_argument("--models", action="store_true", help="add the models that the runs kept (`run --keep-model`)")
 
 
 def add_profile(parser: ArgumentParser) -> None:

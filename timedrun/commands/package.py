@@ -27,6 +27,7 @@ def package(arguments: argparse.Namespace) -> ExitCode:
         source=ROOT,
         ruleset=arguments.ruleset,
         answers=read_answers(arguments.answers) if arguments.answers else None,
+        models=arguments.models,
     )
     print(json.dumps(report.as_dict(), indent=2) if arguments.json else printable_lines(report.text))
     if report.passed and not arguments.json:

@@ -34,10 +34,9 @@ class Part(NamedTuple):
 
 
 class DeviceUse(NamedTuple):
-    """Shares of a GPU's traced time."""
+    """Share of a GPU's traced time."""
 
     busy: float  # at least one kernel or copy runs
-    copying: float  # a copy from the host runs, whatever else does
 
 
 @dataclass(frozen=True)
@@ -132,23 +131,13 @@ class Profile:
         }
 
 
-def device_use(kernels: Iterable[tuple[str, float, float]]) -> DeviceUse:
-    """Return the use of a GPU from the (name, begin, end) of what ran on it."""
-    spans = sorted((begin, end, name) for name, begin, end in kernels)
-    if not spans:
-        return DeviceUse(0.0, 0.0)
-    span = max(end for _, end, _ in spans) - spans[0][0]
-    copies = [(begin, end) for begin, end, name in spans if name.startswith("Memcpy HtoD")]
-    return DeviceUse(_covered((begin, end) for begin, end, _ in spans) / span, _covered(copies) / span)
-
-
-def _covered(intervals: Iterable[tuple[float, float]]) -> float:
-    """Return the length of the union of `intervals`, which are sorted by their begin."""
-    covered, last = 0.0, float("-inf")
-    for begin, end in intervals:
+def device_use(kernels: Iterable[tuple[float, float]]) -> DeviceUse:
+    """Return the use of a GPU from the (begin, end) of what ran on it."""
+    spans, covered, last = sorted(kernels), 0.0, float("-inf")
+    for begin, end in spans:
         covered += max(0.0, end - max(begin, last))
         last = max(last, end)
-    return covered
+    return DeviceUse(covered / (last - spans[0][0]) if spans else 0.0)
 
 
 def profile(
@@ -173,8 +162,8 @@ def profile(
     )
 
 
-def _kernels(trace: torch.profiler.profile) -> Iterable[tuple[str, float, float]]:
+def _kernels(trace: torch.profiler.profile) -> Iterable[tuple[float, float]]:
     """Return kernels and copies of a trace; ranges that it shows on the device are neither."""
     for event in trace.events() or ():  # type: ignore[no-untyped-call]
         if event.device_type == DeviceType.CUDA and not event.is_user_annotation:
-            yield event.name, event.time_range.start, event.time_range.end
+            yield event.time_range.start, event.time_range.end

@@ -41,6 +41,18 @@ def test_the_evaluated_weights_of_a_finished_run_have_the_quality_of_its_log(wor
     assert cli.main(["check", str(tmp_path / "result_0.txt"), "--no-official"]) == (code and 1)
 
 
+def test_a_package_has_the_models_if_it_is_asked_for_them_and_they_are_those_of_the_runs(tmp_path, capsys):
+    assert cli.main([*SMOKE, str(tmp_path / "set"), "--runs", "5"]) == 0
+    assert cli.main(["package", str(tmp_path / "set"), "--out", str(tmp_path / "without")]) == 0
+    assert cli.main(["package", str(tmp_path / "set"), "--out", str(tmp_path / "with"), "--models"]) == 0
+    kept = "runs/run_*/model/model.safetensors"
+    assert [len([*(tmp_path / name).rglob(kept)]) for name in ("without", "with")] == [0, 5]
+    with (tmp_path / "set/run_2/model/model.safetensors").open("ab") as file:
+        file.write(b"changed")
+    assert cli.main(["package", str(tmp_path / "set"), "--out", str(tmp_path / "changed"), "--models"]) == 1
+    assert "run_2/model/model.safetensors: changed" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("--optimizer.peak-lr", "1e30", "--evaluation.target", "0.99"), ()])
 def test_a_diverged_run_and_one_that_does_not_ask_keep_nothing(words, tmp_path):
     smoke = (word for word in SMOKE if words or word != "--keep-model")

@@ -94,6 +94,7 @@ def package(
     check: bool = True,
     answers: Answers | None = None,
     require_answers: bool = True,
+    models: bool = False,
 ) -> PackageReport:
     """Build `out`/<submitter>/ and `out`/<submitter>.tar.gz from sets of results (MLPerf submission rules, 5.7).
 
@@ -107,6 +108,7 @@ def package(
         ruleset: such as "2.0.0"; default: the benchmark's own.
         check: run MLCommons' package checker and the strict checks; otherwise both verdicts are "not run".
         answers: a person's answers for the system description.
+        models: add the models that the runs kept (`keep_model`).
         require_answers: refuse a submission, though not a demonstration, whose system description lacks an answer.
 
     Raises PackageError, before anything is written, if `out` exists, an answer is lacking, or a set is incomplete,
@@ -127,7 +129,7 @@ def package(
     try:
         with _new_folder(out) as part:
             folder = part / submitter
-            added = write_tree(folder, opened, rules, source)
+            added = write_tree(folder, opened, rules, source, models=models)
             checker = f"mlperf-logging {rules.checker}".strip()
             official = OfficialVerdict("not run", "package_checker", checker, rules.name, ())
             findings = None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from judging.checking.check_report import LEVELS, verdict
+from judging.ground.atomic_file import is_inside
 from judging.ground.errors import TimedrunError
 from judging.ground.ledger import LEDGER
 from judging.pages.score_table import NOTICE
@@ -45,9 +46,11 @@ FOR_THE_REPOSITORY = (
 """Scripts that need what no package has: the Dockerfile, other benchmarks, the tests, commits, the site."""
 
 
-def write_tree(folder: Path, sets: Sequence[ResultFolder], rules: Ruleset, source: Path) -> list[str]:
-    """Write everything but the manifest; return notes for the submitter. Raise PackageError if a file cannot enter a
-    package, or was changed after it was read."""
+def write_tree(
+    folder: Path, sets: Sequence[ResultFolder], rules: Ruleset, source: Path, *, models: bool = False
+) -> list[str]:
+    """Write everything but the manifest, with kept models if `models`; return notes for the submitter. Raise
+    PackageError if a file cannot enter a package, or was changed after it was read."""
     made_from = provenance(source)
     notes: list[str] = []
     tracked = {*_listed(source)}
@@ -65,6 +68,8 @@ def write_tree(folder: Path, sets: Sequence[ResultFolder], rules: Ruleset, sourc
             copy(file, implementations / IMPLEMENTATION / place)
         for result in of_benchmark:
             _write_system(implementations / result.system, result, implementations / IMPLEMENTATION, made_from)
+            if models:
+                _write_models(implementations / result.system / "runs", result)
             results = folder / "results" / result.system / benchmark
             for record in result.records:
                 copy(record.path, results / record.path.name, sha256=record.sha256)
@@ -83,6 +88,19 @@ def write_tree(folder: Path, sets: Sequence[ResultFolder], rules: Ruleset, sourc
             _json(description, result_set.description)
     _text(folder / "README.md", package_docs.package_readme(sets, rules, made_from))
     return list(dict.fromkeys(notes))
+
+
+def _write_models(folder: Path, result: ResultFolder) -> None:
+    """Write the models that the runs of one system kept, as their provenance has them."""
+    kept = {run: files for run, of in zip(result.paths, result.provenances, strict=True) if (files := of.get("model"))}
+    if not kept:
+        raise PackageError(f"{result.folder}: no run kept its model; leave out --models, or run with --keep-model.")
+    for run, files in kept.items():
+        for name, sha256 in files.items():
+            refuse_name(name, run.provenance)
+            if not is_inside(name):
+                raise PackageError(f"{run.provenance}: {name} is no file of the kept model.")
+            copy(run.model / name, folder / run.side.name / run.model.name / name, sha256=sha256)
 
 
 def _write_system(folder: Path, result: ResultFolder, source: Path, made_from: Mapping[str, Any]) -> None:
