@@ -1,19 +1,17 @@
-"""Synthetic batches: of every shape of a run, for the warm-up before the clock, and without values."""
+"""Synthetic batches of every shape of a run, for the warm-up before the clock."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from image_classification.batches import Batch
 from image_classification.build import Parts
 from image_classification.configs import ImageRunConfig
-from image_classification.model import build_model
 from timedrun.methods import stack
 from timedrun.methods.training import sampling
-from timedrun.methods.training.loss import LOSSES
 from timedrun.runner.distributed.process_group import ProcessGroup
 
 
@@ -85,17 +83,3 @@ def _noise(ranks: ProcessGroup, count: int, channels: int, size: int) -> tuple[T
     generator = torch.Generator(device).manual_seed(0)
     images = torch.randn(count, channels, size, size, generator=generator, device=device)
     return images, torch.zeros(count, dtype=torch.int64, device=device)
-
-
-def build_step(config: ImageRunConfig) -> tuple[nn.Module, Callable[[int], Tensor], Sequence[nn.Module]]:
-    """Return the model of a run, a function of a number of images of full size, in evaluation mode of that of an
-    evaluation, that returns their loss, and no layers: ranks do not shard the model."""
-    model, loss_function = stack(*config.methods).model(build_model(config.model, config.seed)), LOSSES[config.loss]
-
-    def loss(count: int) -> Tensor:
-        size = config.data.train_size if model.training else config.data.eval_size
-        images = torch.zeros(count, len(config.data.mean), size, size)
-        total: Tensor = loss_function(model(images), torch.zeros(count, dtype=torch.int64))
-        return total
-
-    return model, loss, ()

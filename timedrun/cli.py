@@ -48,6 +48,14 @@ REPLACED: Final = {
     "race --base": "BASE CONFIG --ablate: the first of two configs is extended",
     "profile --positions": "--steps, which are measured at 5 positions of the schedule",
     "profile --skip": "nothing: the batches that the loader prefetches are left out",
+    "race --name": "--results runs/BENCHMARK/NAME",
+    "doctor --results": "nothing: the folder is runs; a run checks its own before it starts",
+    "race --minutes": IN_TOML.format("minutes"),
+    "tune --first-seed": IN_TOML.format("first_seed"),
+    "race --dry-run": "`timedrun profile` of each config, which estimates the time of its schedule",
+    "profile --trace": "nothing: torch.profiler in train.py, or Nsight Systems around `timedrun run`, writes traces",
+    "preflight --memory": "`timedrun profile ... --interleaved --synthetic`, which measures it on the device",
+    "preflight --throughput": "nothing: the time is the samples of the run divided by it",
     **dict.fromkeys(("race --report", "tune --report"), "--resume FOLDER, or `timedrun report FOLDER` while it runs"),
     **{
         f"{verb} --{name}": IN_TOML.format(name.replace("-", "_"))

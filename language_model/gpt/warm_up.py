@@ -1,14 +1,11 @@
-"""Synthetic batches: of every shape of a run, for the warm-up before the clock, and without values."""
+"""Synthetic batches of every shape of a run, for the warm-up before the clock."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
 
 from language_model.gpt.batches import TokenBatch
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.model import Decoder, NextTokenLoss, build_model
 from timedrun.methods import stack
 from timedrun.methods.training.batch_plan import BatchPlan
 from timedrun.runner.distributed.process_group import ProcessGroup
@@ -40,18 +37,3 @@ def evaluation_batches(config: GptRunConfig, ranks: ProcessGroup) -> Iterator[To
 def _random_batch(config: GptRunConfig, ranks: ProcessGroup, count: int) -> TokenBatch:
     tokens = torch.randint(config.model.vocabulary, (count, config.model.context + 1)).to(ranks.device)
     return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
-
-
-def build_step(config: GptRunConfig) -> tuple[nn.Module, Callable[[int], Tensor], Sequence[nn.Module]]:
-    """Return the model of a run, without dropout, a function of a number of whole sequences that returns their loss,
-    and the layers that several ranks shard."""
-    # A CPU's attention with dropout, unlike a GPU's, saves all scores; the masks of the rest are small.
-    model = stack(*config.methods).model(build_model(replace(config.model, dropout=0.0), config.seed))
-    summed = NextTokenLoss(model)
-
-    def loss(count: int) -> Tensor:
-        tokens = torch.zeros(count, config.model.context, dtype=torch.int64)
-        total: Tensor = summed(tokens, tokens) / tokens.numel()
-        return total
-
-    return model, loss, [*model.blocks] if config.sharding == "full" and isinstance(model, Decoder) else ()

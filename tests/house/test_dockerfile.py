@@ -84,12 +84,10 @@ WORKS, BROKEN = 0, 1
 @pytest.mark.parametrize(
     ("engines", "arguments", "chosen", "tag"),
     [
-        ({"docker": WORKS, "podman": WORKS, "buildah": WORKS}, ["--build-arg", "BASE=a base"], "docker", TAG),
-        ({"docker": BROKEN, "podman": WORKS, "buildah": WORKS}, [], "podman", TAG),
-        ({"buildah": WORKS}, [], "buildah", TAG),
+        ({"docker": WORKS, "podman": WORKS}, ["--build-arg", "BASE=a base"], "docker", TAG),
+        ({"docker": BROKEN, "buildah": WORKS}, [], "buildah", TAG),
         ({"docker": BROKEN}, [], "", None),
-        *(({"docker": WORKS}, given, "docker", None) for given in (["-t", "a:b"], ["-ta:b"], ["--tag", "a:b"])),
-        ({"docker": WORKS}, ["--tag=a:b", "--target", "test"], "docker", None),
+        *(({"docker": WORKS}, given, "docker", None) for given in (["-ta:b"], ["--tag", "a:b"])),
         ({"docker": WORKS}, ["--target", "test"], "docker", None),  # which must not replace the default image
     ],
 )

@@ -26,6 +26,7 @@ PAGES = [
     *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")),
 ]
 NAMES = {verb for group in VERBS.values() for verb in group}
+PARSER = parser()
 SHIPPED = {"image_classification", "language_model", "gpt", "fineweb", "llama31_8b"}
 
 
@@ -36,7 +37,7 @@ def page_text(page: str) -> str:
 def refusal(words: list[str]) -> str:
     """Return why the command line would be refused, "" if it would not."""
     try:
-        arguments, rest = parser().parse_known_args(words)
+        arguments, rest = PARSER.parse_known_args(words)
         if rest and arguments.verb not in cli.TAKE_OVERRIDES:
             return f"unknown: {rest}"
         config = getattr(arguments, "config", None)
@@ -67,7 +68,7 @@ def test_every_command_line_in_a_block_is_accepted(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_verb_and_option_in_running_text_exists(page):
-    verbs = next(action for action in parser()._actions if action.dest == "verb").choices
+    verbs = next(action for action in PARSER._actions if action.dest == "verb").choices
     assert isinstance(verbs, dict)
     unknown = []
     for verb, rest in re.findall(r"`(?:taskset -c \d )?timedrun (\w+)([^`]*)`", page_text(page)):

@@ -11,7 +11,7 @@ from timedrun.racing import race_file
 from timedrun.racing.race_file import COMMANDS, Race
 from timedrun.runner.process.launch_env import MAX_RESTARTS
 
-OF_CONFIGS: Final = ("data", "data_folder", "ranks", "threads", "ablate", "ratios", "dry_run", "answers")
+OF_CONFIGS: Final = ("data", "data_folder", "ranks", "threads", "ablate", "ratios", "answers")
 OF_COMMANDS: Final = ("preset", "quality", "lower", "start", "stop", "at", "build", "budgets")
 """Options of one kind of race alone."""
 
@@ -30,7 +30,7 @@ def is_of_commands(options: Mapping[str, Any]) -> bool:
 
 def forks_runs(options: Mapping[str, Any]) -> bool:
     """Return True if a race of configs runs them, each as one process without an agent that restarts it."""
-    if options["ranks"] > 1 or MAX_RESTARTS in os.environ or options.get("dry_run"):
+    if options["ranks"] > 1 or MAX_RESTARTS in os.environ:
         return False
     return not options["resume"] or race_file.load(Path(options["resume"])).left
 

@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,7 @@ environment, source and the machine's load.
 
 A file of TOML may hold the options and, as `sides`, a list of configs or command lines, or of {command, label}, and
 what is rare: metric, reported, log, seed_variable, stop_at_target, share, repo, split, unpaired_seeds,
-baseline_ratios, checkpoint_minutes.
+baseline_ratios, checkpoint_minutes; minutes, after which a command is ended; first_seed of a tuning.
 """
 
 
@@ -138,13 +138,11 @@ def add_show(parser: ArgumentParser) -> None:
 
 def add_doctor(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("words", nargs="*", help=SUPPRESS)  # of the command line to complete
-    add("--results", type=Path, default=Path("runs"), help="folder of results to check (default: runs)")
     add("--system", action="store_true", help="generate MLPerf's system description; list the fields to fill in")
     answers = "with --system: answers so far; a new FILE gets the questions, for `timedrun package --answers FILE`"
     _add_path(parser, "--answers", answers)
     script = 'print the completion script of a shell: eval "$(timedrun doctor --completion bash)"'
-    add("--completion", choices=("bash", "zsh", "benchmarks", "configs"), metavar="SHELL", help=script)
+    add("--completion", choices=("bash", "zsh"), metavar="SHELL", help=script)
 
 
 def add_prepare(parser: ArgumentParser) -> None:
@@ -187,10 +185,6 @@ def add_preflight(parser: ArgumentParser) -> None:
     _add_resources(parser)
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "answers for the system description")
-    memory = "estimate the memory of a step, and the largest micro-batch, for a GPU of GIB (default: this machine's)"
-    parser.add_argument("--memory", type=above_zero, nargs="?", const=0.0, metavar="GIB", help=memory)
-    rate = "samples per second over all ranks: report the time of a run at this speed"
-    parser.add_argument("--throughput", type=above_zero, default=0.0, metavar="SAMPLES", help=rate)
 
 
 def add_race(parser: ArgumentParser) -> None:
@@ -214,12 +208,10 @@ def add_race(parser: ArgumentParser) -> None:
     lengths = "lengths of the configs' schedules, as multiples of their own, such as 0.5 1; the first is the baseline"
     add("--ratios", nargs="+", type=above_zero, default=[], metavar="RATIO", help=lengths)
     add("--verbose", action="store_true", help="also print what explains the answer: parts, clocks, energy")
-    add("--dry-run", action="store_true", help="print the plan of --ratios and an estimate of its time; run nothing")
     _add_path(parser, "--answers", "answers for the system description of the package")
     _add_reading(parser)
     add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")
     add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
-    add("--minutes", type=at_least(0, float), help="end a command that takes longer (default: no limit)")
     commit = "a side is the command at this commit, or `worktree`"
     add("--at", action="append", default=[], metavar="COMMIT", help=commit)
     add("--build", metavar="COMMAND", default="", help="run in the folder of each commit first")
@@ -255,8 +247,7 @@ def _add_rounds(parser: ArgumentParser, verb: str) -> None:
     add("--results", help=f"folder of the race (default: runs/<benchmark>/{verb}_N)")
     parser.set_defaults(verbose=False)
     if verb == "race":
-        add("--name", dest="race_name", help="name of the race: its folder is runs/<benchmark>/NAME")
-    add("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
+        add("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
     add("--resume", metavar="FOLDER", help="continue the interrupted runs in FOLDER, and report on it again")
 
 
@@ -396,7 +387,6 @@ def add_profile(parser: ArgumentParser) -> None:
     parser.add_argument("--evaluation", action=BooleanOptionalAction, default=False, help="also time one evaluation")
     turns = "measure whole steps of all configs in turns: throughput, MFU, memory, speed-up over the first config"
     parser.add_argument("--interleaved", action="store_true", help=turns)
-    _add_path(parser, "--trace", "write torch.profiler's Chrome trace of some steps in the middle to FILE")
     _add_path(parser, "--out", "write what --json prints to FILE")
 
 

@@ -8,7 +8,7 @@ from judging.ground import stdio
 from judging.ground.errors import ExitCode
 from judging.ground.result_files import ResultPaths, next_number
 from timedrun.commands.chosen_config import resources_of, settings_of
-from timedrun.evidence.preflight.examination import Examination, device_memory
+from timedrun.evidence.preflight.examination import Examination
 from timedrun.runner.provenance.system_answers import read_answers
 
 
@@ -24,8 +24,6 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         ranks=arguments.ranks,
         ruleset=arguments.ruleset,
         answers=read_answers(arguments.answers) if arguments.answers else None,
-        memory=None if arguments.memory is None else device_memory(arguments.memory),
-        throughput=arguments.throughput,
     ).report()
     stdio.report(report.text, [asdict(report)], as_json=arguments.json)
     return ExitCode.ERROR if report.errors else ExitCode.OK

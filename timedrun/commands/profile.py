@@ -26,12 +26,9 @@ from timedrun.runner.run.origin import set_threads
 def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     if not arguments.benchmark or not arguments.configs:
         raise UsageError("name a benchmark and at least one config: timedrun profile BENCHMARK CONFIG [CONFIG ...]")
-    benchmark, trace = find(arguments.benchmark, working_directory=True), arguments.trace
+    benchmark = find(arguments.benchmark, working_directory=True)
     sides = sides_of(benchmark, arguments.configs, arguments.data, rest, verb="profile")
-    require_file("--trace", trace)
     require_file("--out", arguments.out)
-    if trace is not None and (len(sides) > 1 or arguments.interleaved):
-        raise UsageError("--trace shows the steps of one config, without --interleaved; nothing was measured.")
     configs, options = [side.config for side in sides], resources_of(arguments, ResultPaths(Path(), 0))
     with TemporaryDirectory() as folder:
         if arguments.synthetic:
@@ -59,7 +56,7 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
             told["environment"] = system.environment().splitlines()
         else:
             shown = not arguments.json
-            profiles = [analysis.profile(benchmark, of, plan, data_folder, trace=trace, shown=shown) for of in configs]
+            profiles = [analysis.profile(benchmark, of, plan, data_folder, shown=shown) for of in configs]
             measured = [*map(Profiled, labels, configs, profiles)]
             told = profile_report.as_values(measured, synthetic_data=arguments.synthetic)
     stdio.stage("")
@@ -71,6 +68,4 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         show_steps(rows, failed)
     else:
         profile_report.show(measured, told.get("composition", ()))
-        if trace is not None:
-            print(f"Chrome trace: {trace} (chrome://tracing or ui.perfetto.dev)")
     return ExitCode.OK

@@ -22,16 +22,11 @@ def race(arguments: argparse.Namespace, overrides: Sequence[str]) -> ExitCode:
         from timedrun.commands.command_race import race_of_commands
 
         return race_of_commands(arguments)
-    from timedrun.commands.config_race import race_of_configs, request_of  # with torch
+    from timedrun.commands.config_race import race_of_configs  # with torch
     from timedrun.evidence.config_race import new_race
-    from timedrun.evidence.config_sweep import Lengths, dry_run, new_sweep
+    from timedrun.evidence.config_sweep import Lengths, new_sweep
 
     lengths = Lengths(arguments.ratios, getattr(arguments, "baseline_ratios", ()))
     if lengths.baseline and not lengths.ratios:
         raise UsageError("baseline_ratios are further lengths of the first config; give --ratios, too.")
-    if arguments.dry_run:
-        if arguments.resume or not arguments.ratios:
-            raise UsageError("--dry-run plans new runs at several --ratios; leave it out.")
-        done = dry_run(request_of(arguments, overrides), lengths, as_json=arguments.json)
-        return ExitCode.OK if done else ExitCode.ERROR
     return race_of_configs(arguments, overrides, partial(new_sweep, lengths=lengths) if lengths.ratios else new_race)

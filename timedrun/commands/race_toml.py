@@ -16,7 +16,8 @@ RARE: Final[dict[str, type | tuple[type, ...]]] = {
     **dict.fromkeys(("metric", "start", "stop", "reported", "log", "seed_variable", "split", "repo"), str),
     **dict.fromkeys(("stop_at_target", "unpaired_seeds"), bool),
     **dict.fromkeys(("share", "baseline_ratios"), list),
-    "checkpoint_minutes": (int, float),
+    **dict.fromkeys(("checkpoint_minutes", "minutes"), (int, float)),
+    "first_seed": int,
 }
 """Settings that are in a file and not among the options, with their types."""
 
@@ -54,10 +55,6 @@ def parsed(top: ArgumentParser, words: Sequence[str]) -> tuple[Namespace, list[s
         setattr(arguments, name, value)
     first = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
     arguments.configs, rest = [*arguments.configs, *rest[:first], *command], rest[first:]
-    if own_name := getattr(arguments, "race_name", None):
-        if arguments.results or "/" in own_name:
-            raise UsageError("--name is the last part of the race's folder; give it alone, or --results FOLDER.")
-        arguments.results = f"runs/{arguments.benchmark}/{own_name}"
     arguments.sides = [(side, side, None) for side in arguments.configs]
     if file and toml.sides and not arguments.configs:
         tuned = [Tuned.read(record, {"command": side}, file) for _, side, record in toml.sides]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -77,12 +77,3 @@ class ExportModule(Protocol[ConfigT]):
 
     def export(self, config: ConfigT, weights: Mapping[str, Tensor], folder: Path) -> None:
         """Write the weights to `folder` in the format of another library. Optional."""
-
-
-class WarmUpModule(Protocol[ConfigT]):
-    """`warm_up.py`, needed by `preflight --memory`."""
-
-    def build_step(self, config: ConfigT) -> tuple[nn.Module, Callable[[int], Tensor], Sequence[nn.Module]]:
-        """Return the model of a run with its methods, a function that makes a micro-batch of so many samples and
-        returns its loss, and the layers that several ranks shard one by one, before the rest of the model; none: not
-        sharded. Called without data: on the meta device, the function under torch's fake tensors."""

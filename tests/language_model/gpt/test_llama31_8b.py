@@ -1,36 +1,29 @@
-"""Llama 3.1 8B: closed logs pass MLCommons' checker for v6.1; parameters, memory and time of the full size."""
+"""Llama 3.1 8B: closed logs pass MLCommons' checker for v6.1; parameters of the full size."""
 
-import functools
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from judging.ground.result_files import ResultPaths
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import preflight
 from language_model.gpt.llama31_8b_configs import LLAMA31_8B, c4_full, topics_closed
 from language_model.gpt.model import Decoder
 from language_model.gpt.prepare import prepare
-from language_model.gpt.warm_up import build_step
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from tests.one_rank import ALONE, CPU, trained
 from timedrun.evidence.preflight.dry_run import SimulatedClock, write_log
-from timedrun.evidence.preflight.examination import Examination
-from timedrun.evidence.preflight.step_memory import StepMemory, estimate
 from timedrun.runner.benchmark import find
 from timedrun.runner.config import RunConfig, SubmissionConfig
 from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.plan import Plan
-from timedrun.runner.run.worker import LaunchOptions
 
 BENCHMARK = find("llama31_8b")
 CONFIG = topics_closed()
 PARAMETERS = 8_030_261_248
-SHALLOW = replace(c4_full(), model=replace(LLAMA31_8B, layers=2))
 
 
 def planned(config: GptRunConfig, ranks: int) -> Plan:
@@ -117,33 +110,3 @@ def test_the_full_size_has_the_published_number_of_parameters():
 def test_a_run_of_the_full_size_is_refused_as_long_as_stores_have_16_bits_for_a_token():
     assert any("no run can start" in problem for problem in preflight(c4_full(), None, 8))
     assert not any("no run can start" in problem for problem in preflight(topics_closed(), None, 8))
-
-
-@functools.cache
-def memory(config: GptRunConfig, ranks: int) -> StepMemory:
-    return estimate(build_step, config, ranks, config.micro_batch)
-
-
-def test_sharding_divides_what_a_rank_stores_by_the_ranks():
-    with torch.device("meta"):
-        count = sum(parameter.numel() for parameter in Decoder(SHALLOW.model).parameters())
-    whole, parts = memory(replace(SHALLOW, sharding="none"), 8), memory(SHALLOW, 8)
-    angles = whole.model - whole.gradients  # of rotary positions: a buffer, on every rank
-    assert whole.gradients == 4 * count and angles == 4 * 2 * 8192 * 64
-    assert (parts.model - angles, parts.gradients, parts.optimizer) == (count // 2, count // 2, count)
-    layer = (PARAMETERS - count) // 30
-    assert parts.gathered == 2 * (count - 2 * layer + 3 * layer) and whole.gathered == 0  # bytes of bf16
-    assert memory(SHALLOW, 1).gathered == 0
-
-
-def test_preflight_says_the_memory_of_a_rank_and_the_time_at_a_throughput(tmp_path):
-    config = c4_full()
-    options = LaunchOptions(paths=ResultPaths(tmp_path, 0))
-    finding, *_ = Examination(BENCHMARK, SHALLOW, options, ranks=8, memory=8 * 2**30).memory_findings()
-    assert finding.level == "warning"
-    assert "layers gathered" in finding.message and "no micro-batch fits" in finding.message
-    plan = BENCHMARK.plan(config, ProcessGroup(0, 8, 0, CPU), None)
-    reference, longest = Examination(BENCHMARK, config, options, ruleset="6.1.0", throughput=4.0).length_notes(plan)
-    mean = (16 * 159_744 + 2 * 172_032) / 18  # of 20 runs without the shortest and the longest
-    assert f"{mean:,.0f} samples, {mean * 8192:,.0f} tokens; {mean / 4 / 3600:,.2f} h" in reference
-    assert "19,200,000 samples, 157,286,400,000 tokens; 1,333.33 h at 4 per second (32,768 tokens" in longest

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from judging.ground.errors import ExitCode
 from mlevents.rounds.own_rules import BEYOND_MLPERF
 from tests.conftest import Printed
 from timedrun.commands.new import TEMPLATE
@@ -28,16 +27,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed) -> I
         del sys.modules[name]
 
 
-def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = module_command("timedrun", "run", NAME, "methods", "--threads", "1", *arguments)
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
 @pytest.mark.processes
 def test_a_new_benchmark_runs_and_is_judged_by_its_own_rules(here, printed, told):
     assert TEMPLATE.name not in "".join(file.read_text() for file in (here / NAME).glob("*.py"))
-    done = run("--results", "set")
-    assert done.returncode == ExitCode.OK, done.stderr
+    command = module_command("timedrun", "run", NAME, "methods", "--threads", "1", "--results", "set")
+    subprocess.run(command, check=True, timeout=60)
     checked = printed("check", "set/result_0.txt", "--official")
     assert "strict pass, official not applicable (MLCommons' tools do not know" in checked
     (score,) = told("score", "set", code=1)  # one run of three
@@ -50,31 +44,26 @@ def test_a_new_benchmark_runs_and_is_judged_by_its_own_rules(here, printed, told
     assert (report["strict"], report["runs"], report["ruleset"]) == ("pass", 3, BEYOND_MLPERF)
 
 
-@pytest.mark.processes
-def test_settings_and_ranks_that_a_loop_does_not_implement_are_refused(here):
-    done = run("--precision", "bf16", "--micro-batch", "10", "--ranks", "2")
-    assert done.returncode == ExitCode.ERROR
+def test_settings_and_ranks_that_a_loop_does_not_implement_are_refused(here, refused):
+    words = ("--precision", "bf16", "--micro-batch", "10", "--ranks", "2")
+    said = refused("run", NAME, "methods", *words, code=1)
     for name, value in (("precision", "bf16"), ("micro_batch", "10"), ("ranks", "2")):
-        assert f"{name} is {value}, which the training loop of {NAME} does not implement" in done.stderr
+        assert f"{name} is {value}, which the training loop of {NAME} does not implement" in said
     assert not (here / "runs").exists()
 
 
-@pytest.mark.parametrize("verb", ["run", "preflight"])
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--global-batch", "0"], "global batch 0: needs at least 1 sample"),
-        (["--global-batch", "5000"], "global batch 5000 exceeds the 4000 samples"),
-        (["--total-epochs", "0"], "total_epochs 0 is below 1"),
-    ],
-)
-def test_settings_that_no_run_can_have_are_refused_before_it(words, said, verb, here, answered):
-    out, errors = answered(verb, NAME, "baseline", *words, code=1)
-    assert said in out + errors and "Traceback" not in errors
+def test_settings_that_no_run_can_have_are_refused_before_it(here, answered):
+    for verb, words, said in (
+        ("run", ["--global-batch", "0"], "global batch 0: needs at least 1 sample"),
+        ("preflight", ["--global-batch", "5000"], "global batch 5000 exceeds the 4000 samples"),
+        ("run", ["--total-epochs", "0"], "total_epochs 0 is below 1"),
+    ):
+        out, errors = answered(verb, NAME, "baseline", *words, code=1)
+        assert said in out + errors and "Traceback" not in errors
     assert not (here / "runs").exists()
 
 
-@pytest.mark.parametrize("module", ["configs", "datasets", "train"])
+@pytest.mark.parametrize("module", ["configs", "train"])
 def test_a_race_names_the_line_of_a_module_that_is_not_python(module, here, refused):
     file = here / NAME / f"{module}.py"
     file.write_text("x = = 1\n" + file.read_text())

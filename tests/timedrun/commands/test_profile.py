@@ -1,4 +1,4 @@
-"""`timedrun profile`: from the command line to table, JSON and trace."""
+"""`timedrun profile`: from the command line to table and JSON."""
 
 import json
 from typing import Any
@@ -37,18 +37,20 @@ def test_a_config_that_failed_is_named_below_the_others(capsys):
     assert failed == "broken: failed: MemoryError: none left"
 
 
-def test_a_profile_as_json_with_its_trace(tmp_path, told):
-    trace, out = tmp_path / "trace.json", tmp_path / "profile.json"
-    values = told(*SMOKE, *FEW, "--trace", trace, "--synthetic", "--evaluation", "--out", out)
-    assert values == json.loads(out.read_text()) and values["synthetic_data"]
+def test_profiles_are_written_and_shown_also_where_they_do_not_compose(tmp_path, answered):
+    out = tmp_path / "profiles.json"
+    words = [*SMOKE, "smoke", "--b.global-batch", 8, *FEW, "--synthetic", "--evaluation", "--out", out]
+    shown, warned = answered(*words, code=0)
+    assert shown.count(" per step, by progress of the run") == 2 and "batch 8" in shown
+    assert "they do not compose" in warned and "all together" not in shown
+    written = json.loads(out.read_text())
+    values, second = written["profiles"]
+    assert second["global_batch"] == 8 and written["composition"] == [] and values["synthetic_data"]
     assert {at["input"] for at in values["positions"]} == {"16 px"}
     assert len(values["positions"]) == 5 and values["evaluation_seconds"] > 0
     parts = values["schedule"]["parts"]
     assert {"loading", "forward", "backward", "optimizer", "method ema", "evaluation"} <= parts.keys()
     assert sum(part["share"] for part in parts.values()) == pytest.approx(1)
-    assert values["without_model"]["seconds_per_step"] > 0
-    names = {event.get("name") for event in json.loads(trace.read_text())["traceEvents"]}
-    assert {"forward", "backward", "optimizer"} <= names
 
 
 def test_the_schedule_has_every_step_and_nothing_is_evaluated(told, monkeypatch):
@@ -61,10 +63,9 @@ def test_the_schedule_has_every_step_and_nothing_is_evaluated(told, monkeypatch)
 
 def test_what_cannot_run_is_refused_before_anything_is_measured(tmp_path, refused, monkeypatch):
     for words, said, code in (
-        ([*SMOKE, "--trace", tmp_path / "absent" / "trace.json"], "does not exist; nothing was measured", 2),
+        ([*SMOKE, "--out", tmp_path / "absent" / "profile.json"], "does not exist; nothing was measured", 2),
         ([*SMOKE, "--out", tmp_path], "this is a folder; nothing was measured", 2),
         (SMOKE[:2], "at least one config", 2),
-        ([*SMOKE, "--interleaved", "--trace", "trace.json"], "without --interleaved; nothing was measured", 2),
         ([*SMOKE[:2], "baseline", "--data", "cifar10"], "--data-folder", 1),
         ([*SMOKE, "--evaluation.every", 0], "must be at least 1", 1),
         ([*SMOKE, "--threads", -1], "--threads -1: use a number from 1", 1),
@@ -72,15 +73,6 @@ def test_what_cannot_run_is_refused_before_anything_is_measured(tmp_path, refuse
         assert said in refused(*words, code=code)
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert "start it without a launcher" in refused(*SMOKE)
-
-
-def test_profiles_that_do_not_compose_are_shown_and_written_without_what_they_give_together(tmp_path, answered):
-    out = tmp_path / "profiles.json"
-    shown, warned = answered(*SMOKE, "smoke", "--b.global-batch", 8, *FEW, "--out", out, code=0)
-    assert shown.count(" per step, by progress of the run") == 2 and "batch 8" in shown
-    assert "they do not compose" in warned and "all together" not in shown
-    values = json.loads(out.read_text())
-    assert [of["global_batch"] for of in values["profiles"]][1] == 8 and values["composition"] == []
 
 
 def test_several_profiles_say_what_the_changes_give_together(capsys):

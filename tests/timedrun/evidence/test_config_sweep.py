@@ -1,6 +1,5 @@
 """A sweep's plan, sides and refusals."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -10,10 +9,10 @@ from judging.ground.errors import UsageError
 from language_model.configs import topics_baseline
 from language_model.gpt.configs import openwebtext_methods
 from timedrun import cli
-from timedrun.evidence import config_sweep
-from timedrun.evidence.analysis.step_times import StepTimes
+from timedrun.evidence.config_race import ConfigRequest
 from timedrun.evidence.config_sides import ConfigSide
-from timedrun.evidence.config_sweep import Lengths, stretched_sides
+from timedrun.evidence.config_sweep import Lengths, planned_sides, stretched_sides
+from timedrun.racing.plan import Rounds
 from timedrun.racing.race_file import Budget
 
 
@@ -42,48 +41,15 @@ def test_the_sides_are_each_config_at_each_length_once():
             stretched_sides([other, base], Lengths(ratios, more))
 
 
-@pytest.fixture(autouse=True)
-def steps(monkeypatch) -> None:
-    """Steps of 10 ms and evaluations of 1 s; a config with a rate of 9 fails."""
-
-    def measured(benchmark, configs, plan, **_):
-        ((name, config),) = configs.items()
-        if config.optimizer.peak_lr == 9:
-            return {}, {name: "ValueError: planted"}
-        return {name: StepTimes((0.5,), ((0.01,),), 100 * config.total_epochs, 1.0)}, {}
-
-    monkeypatch.setattr(config_sweep, "step_times", measured)
-
-
-def plan(capsys, *words: str) -> dict[str, object]:
-    assert cli.main(["race", *words, "--dry-run", "--json"]) == 0
-    values: dict[str, object] = json.loads(capsys.readouterr().out)
-    return values
-
-
-def test_a_dry_run_prints_curves_lengths_and_runs(capsys, tmp_path):
-    (file := tmp_path / "race.toml").write_text("benchmark = 'image_classification'\nbaseline_ratios = [2]\n")
-    found = plan(capsys, str(file), "baseline", "baseline+ema(half_life=8)", "--ratios", "0.5", "1")
-    assert found["curves"] == {"digits_baseline": ["x0.5", "x1", "x2"], "baseline+ema(half_life=8)": ["x0.5", "x1"]}
-    assert found["runs"] == 15 and found["failed"] == {}
-    epochs = 3 + 6 + 12 + 3 + 6
-    assert found["seconds"] == pytest.approx(3 * (epochs * 100 * 0.01 + 5 * 1.0))
-
-
-def test_a_dry_run_names_a_config_that_fails(capsys):
-    words = ["image_classification", "baseline", "methods", "--b.optimizer.peak-lr", "9", "--ratios", "0.5", "1"]
-    assert cli.main(["race", *words, "--dry-run"]) == 1
-    said = capsys.readouterr()
-    assert "methods optimizer.peak-lr 9 fails: ValueError: planted" in said.err and "12 runs, 3 of each" in said.out
-
-
-def test_an_ablation_has_the_bare_config_first(capsys):
-    found = plan(capsys, "image_classification", "baseline", "methods", "--ablate", "--ratios", "1", "--runs", "1")
-    curves = found["curves"]
-    assert isinstance(curves, dict)
-    names = list(curves)
+def test_an_ablation_has_the_bare_config_first():
+    rounds = Rounds(runs=1)
+    request = ConfigRequest(
+        verb="race", benchmark="image_classification", configs=["baseline", "methods"], ablate=True, rounds=rounds
+    )
+    _, sides, budgets = planned_sides(request, Lengths([1.0]))
+    names = [budget.curve for budget in budgets.values()]
     assert names[:2] == ["digits_baseline", "digits_methods"] and "digits_methods-blurpool" in names
-    assert "digits_baseline+ema" in names and found["runs"] == len(names)
+    assert "digits_baseline+ema" in names and len(sides) == len({*names})
 
 
 @pytest.mark.parametrize(
@@ -91,8 +57,7 @@ def test_an_ablation_has_the_bare_config_first(capsys):
     [
         (["image_classification", "baseline", "--ratios", "1"], "is `timedrun run --runs N`"),
         (["image_classification", "baseline", "--ratios", "0.01", "1"], "at 0.01 of its schedule"),
-        (["--dry-run", "--ratios", "1"], "name a benchmark and configs"),
-        (["image_classification", "baseline", "--dry-run"], "--dry-run plans new runs at several --ratios"),
+        (["--ratios", "1"], "name a benchmark and configs"),
     ],
 )
 def test_what_is_no_sweep_is_refused(words, message, capsys):

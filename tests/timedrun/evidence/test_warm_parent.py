@@ -22,7 +22,7 @@ pytestmark = pytest.mark.processes
 LONG = ("--schedule.epochs", "3000", "--evaluation.first", "3000")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def parent() -> Iterator[WarmParent]:
     with closing(WarmParent()) as parent:
         yield parent

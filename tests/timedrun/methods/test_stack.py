@@ -114,7 +114,6 @@ def test_a_method_that_acts_after_the_last_step_is_refused_before_the_first(meth
 @pytest.mark.parametrize(
     ("name", "config", "settings", "steps"),
     [
-        ("image_classification", "digits_baseline", "--max-epochs 2 --global-batch 100 --micro-batch 100", 16),
         ("language_model", "topics_baseline", "--max-samples 950 --global-batch 100 --micro-batch 100", 10),
         ("language_model.gpt", "shakespeare_baseline", "--max-samples 950 --global-batch 100 --micro-batch 100", 10),
     ],

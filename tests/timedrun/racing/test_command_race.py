@@ -70,7 +70,6 @@ def test_two_commands_are_raced_and_the_faster_one_is_named(train, capsys):
         ["--until-decided"],
         ["--start", "x"],
         ["--at", "main"],
-        ["--minutes", "2"],
     ):
         assert main(["race", "command", "--resume", "race", *words]) == 2
     log = Path("race/b/result_0.txt")

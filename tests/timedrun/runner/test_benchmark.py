@@ -19,7 +19,6 @@ MODULES = {
     "train": benchmark_modules.TrainModule,
     "run_info": benchmark_modules.RunInfoModule,
     "datasets": benchmark_modules.DatasetsModule,
-    "warm_up": benchmark_modules.WarmUpModule,
     "export": benchmark_modules.ExportModule,
 }
 REQUIRED = {"train", "plan", "preflight", "data_digest"}

@@ -12,10 +12,8 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
 from judging.comparison.composition import COMPUTING
 from judging.comparison.extrapolation import over_schedule
-from judging.ground.errors import TimedrunError
-from timedrun.evidence.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan, profiled
-from timedrun.evidence.analysis.step_timer import METHOD, PARTS
-from timedrun.methods import NoOpModel
+from timedrun.evidence.analysis.profiled_run import PositionTimes, StepPlan, profiled
+from timedrun.evidence.analysis.step_timer import PARTS
 from timedrun.runner.benchmark import Benchmark
 from timedrun.runner.config import RunConfig
 
@@ -36,10 +34,9 @@ class Part(NamedTuple):
 
 
 class DeviceUse(NamedTuple):
-    """Shares of a GPU's traced time."""
+    """Share of a GPU's traced time."""
 
     busy: float  # at least one kernel or copy runs
-    copying: float  # a copy from the host runs, whatever else does
 
 
 @dataclass(frozen=True)
@@ -52,25 +49,11 @@ class Profile:
     evaluation_seconds: float | None  # None: not measured
     device: torch.device
     use: Sequence[DeviceUse] = ()  # at each position; empty on a CPU
-    without_model: float | None = None
-    """Seconds of a step of loader, methods and loop, with one scalar in place of the model, in the middle of the
-    schedule."""
-    without_model_reason: str = ""
-    """Why that was not measured."""
 
     @cached_property
     def step_seconds(self) -> list[float]:
         """Seconds of a step that was not divided, at each position: the median of its chunks' means."""
         return [statistics.median(map(statistics.fmean, at.plain)) for at in self.positions]
-
-    @cached_property
-    def overheads(self) -> list[float]:
-        """Ratio of divided to plain steps, of each pair of chunks taken one after the other, less 1."""
-        return [
-            statistics.fmean(timed) / statistics.fmean(plain) - 1
-            for at in self.positions
-            for plain, timed in zip(at.plain, at.timed, strict=True)
-        ]
 
     @cached_property
     def part_seconds(self) -> list[dict[str, float]]:
@@ -128,7 +111,6 @@ class Profile:
                     "seconds_per_step": seconds,
                     "seconds_of_steps": at.plain,
                     "parts": parts,
-                    "loader_threads": at.background,
                     "processor_cores": at.cores,
                     "waited_for_a_core": at.waited,
                     "device": self.use[number]._asdict() if self.use else None,
@@ -146,28 +128,16 @@ class Profile:
                 "parts": {name: {**part._asdict(), "bound": part.bound} for name, part in self.parts.items()},
             },
             "bottleneck": {"name": name, "share": part.share, "bound": part.bound},
-            "without_model": {"seconds_per_step": self.without_model, "reason": self.without_model_reason},
-            "overhead": {"median": statistics.median(self.overheads), "all": self.overheads},
         }
 
 
-def device_use(kernels: Iterable[tuple[str, float, float]]) -> DeviceUse:
-    """Return the use of a GPU from the (name, begin, end) of what ran on it."""
-    spans = sorted((begin, end, name) for name, begin, end in kernels)
-    if not spans:
-        return DeviceUse(0.0, 0.0)
-    span = max(end for _, end, _ in spans) - spans[0][0]
-    copies = [(begin, end) for begin, end, name in spans if name.startswith("Memcpy HtoD")]
-    return DeviceUse(_covered((begin, end) for begin, end, _ in spans) / span, _covered(copies) / span)
-
-
-def _covered(intervals: Iterable[tuple[float, float]]) -> float:
-    """Return the length of the union of `intervals`, which are sorted by their begin."""
-    covered, last = 0.0, float("-inf")
-    for begin, end in intervals:
+def device_use(kernels: Iterable[tuple[float, float]]) -> DeviceUse:
+    """Return the use of a GPU from the (begin, end) of what ran on it."""
+    spans, covered, last = sorted(kernels), 0.0, float("-inf")
+    for begin, end in spans:
         covered += max(0.0, end - max(begin, last))
         last = max(last, end)
-    return covered
+    return DeviceUse(covered / (last - spans[0][0]) if spans else 0.0)
 
 
 def profile(
@@ -176,48 +146,24 @@ def profile(
     plan: StepPlan,
     data_folder: Path | None = None,
     *,
-    trace: Path | None = None,
     shown: bool = False,
 ) -> Profile:
-    """Measure the steps of `config` at the positions of `plan`; write torch.profiler's Chrome trace of some steps in
-    the middle of the schedule to `trace`."""
+    """Measure the steps of `config` at the positions of `plan`."""
     on_gpu = config.device != "cpu" and torch.cuda.is_available()
-    plan = replace(plan, traced=on_gpu or trace is not None)
+    plan = replace(plan, traced=on_gpu)
     run = profiled(benchmark, config, plan, data_folder=data_folder, shown=shown)
-    if trace is not None and (recorded := run.found[len(run.found) // 2].trace) is not None:
-        recorded.export_chrome_trace(str(trace))
-    without_model, reason = _without_model(benchmark, config, plan, data_folder)
     return Profile(
         run.found,
         run.total_steps,
         run.evaluations,
         run.evaluation_seconds,
         run.ranks.device,
-        use=[device_use(_kernels(at.trace)) for at in run.found if at.trace is not None] if on_gpu else [],
-        without_model=without_model,
-        without_model_reason=reason,
+        use=[device_use(_kernels(at.trace)) for at in run.found if at.trace is not None],
     )
 
 
-def _kernels(trace: torch.profiler.profile) -> Iterable[tuple[str, float, float]]:
+def _kernels(trace: torch.profiler.profile) -> Iterable[tuple[float, float]]:
     """Return kernels and copies of a trace; ranges that it shows on the device are neither."""
     for event in trace.events() or ():  # type: ignore[no-untyped-call]
-        name = event.name
-        if event.device_type == DeviceType.CUDA and name not in PARTS and not name.startswith(METHOD):
-            yield name, event.time_range.start, event.time_range.end
-
-
-def _without_model(
-    benchmark: Benchmark, config: RunConfig, plan: StepPlan, data_folder: Path | None
-) -> tuple[float | None, str]:
-    """Return the seconds of a step without a model, or why they were not measured."""
-    own = any(isinstance(method, NoOpModel) for method in config.methods)
-    if own or "methods" not in benchmark.spec.supports:
-        return None, "it is the config's own model" if own else "the benchmark has no methods"
-    scalar = replace(config, methods=(*config.methods, NoOpModel()), compile=False)
-    middle = replace(plan, positions=(0.5,), timed=False, traced=False, evaluate=False)
-    try:
-        run: ProfiledRun = profiled(benchmark, scalar, middle, data_folder=data_folder)
-    except (TimedrunError, ValueError, RuntimeError) as error:
-        return None, str(error)
-    return statistics.median(map(statistics.fmean, run.found[0].plain)), ""
+        if event.device_type == DeviceType.CUDA and not event.is_user_annotation:
+            yield event.time_range.start, event.time_range.end

@@ -14,7 +14,6 @@ from judging.ground.errors import UsageError
 from judging.pages.table import Table
 from mlevents.terminal_escape import printable
 from timedrun.evidence.analysis.profile import EVALUATION, Part, Profile
-from timedrun.evidence.analysis.profiled_run import StepPlan
 from timedrun.evidence.analysis.step_timer import LOADING, LOOP, METHOD
 from timedrun.runner.config import RunConfig, digest
 from timedrun.runner.process.progress import duration
@@ -69,7 +68,7 @@ def show(profiled: Sequence[Profiled], composed: Sequence[dict[str, Any]]) -> No
 
 
 def show_parts(config: RunConfig, profile: Profile) -> None:
-    """Print the table of parts by position, and below it estimates, bottleneck, bounds and overhead."""
+    """Print the table of parts by position, and below it estimates, bottleneck and bounds."""
     unit, scale = ("ms", 1e3) if max(profile.step_seconds) < 10 else ("s", 1.0)
 
     def cell(seconds: float) -> str:
@@ -124,7 +123,7 @@ def show_composition(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def sentences(config: RunConfig, profile: Profile) -> list[str]:
-    """Return estimates, bottleneck, bounds and overhead in words."""
+    """Return estimates, bottleneck and bounds in words."""
     name, part = profile.bottleneck
     evaluations = f"{profile.evaluations:,} evaluations (not measured)"
     if (each := profile.evaluation_seconds) is not None:
@@ -135,24 +134,8 @@ def sentences(config: RunConfig, profile: Profile) -> list[str]:
         f"bottleneck: {_resource(profile, name)}: {part.share:.0%} of the run; methods that speed up nothing else gain"
         f" at most {part.bound:.2f}x",
     ]
-    middle = len(profile.positions) // 2
-    if profile.without_model is None:
-        lines.append(f"without the model: not measured ({profile.without_model_reason})")
-    else:
-        lines.append(
-            f"without the model: {_time(profile.without_model)} per step for loader, methods and loop; a change of the"
-            f" model alone gains at most {profile.step_seconds[middle] / profile.without_model:.2f}x per step"
-        )
     if within := [method.name for method in config.methods if METHOD + method.name not in profile.parts]:
         lines.append(f"part of the model or the loader, without a call of their own in a step: {', '.join(within)}")
-    if threads := profile.positions[middle].background:
-        shown = ", ".join(f"{name.removeprefix(METHOD)} {_time(seconds)}" for name, seconds in threads.items())
-        lines.append(f"in the loader's threads, while steps run: {shown} per step")
-    overhead = profile.overheads
-    lines.append(
-        f"overhead: steps divided into parts took {statistics.median(overhead):+.1%} ({min(overhead):+.0%} to"
-        f" {max(overhead):+.0%} in pairs of {StepPlan.chunk} steps); the times above are of undivided steps"
-    )
     return lines + warnings(profile)
 
 

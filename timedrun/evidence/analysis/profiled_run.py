@@ -75,9 +75,7 @@ class PositionTimes:
     """Size of the model's input, "" if it is not known."""
     plain: list[list[float]] = field(default_factory=list)
     """Seconds of each step of each chunk without division into parts."""
-    timed: list[list[float]] = field(default_factory=list)
     parts: list[dict[str, float]] = field(default_factory=list)  # seconds of each part, of each divided step
-    background: dict[str, float] = field(default_factory=dict)  # seconds per step of methods in the loader's threads
     cores: float = 0.0  # processor cores that this process and its children used during plain steps
     waited: float = 0.0  # share of the plain steps' time in which the training thread was ready to run and had no core
     trace: torch.profiler.profile | None = None
@@ -194,7 +192,7 @@ class ProfiledRun(TimedRun):
     def step_done(self, samples: int, loss: Tensor) -> None:
         """End a step: keep its time, and prepare the next one."""
         end = stamp(self.ranks.device, self._monotonic)
-        if self._mode in ("timed", "traced"):
+        if self._mode == "timed":
             self.timer.end_step()
         position = self.position
         position.step += 1
@@ -209,7 +207,7 @@ class ProfiledRun(TimedRun):
             self._prepare(self._modes[0] if self._modes else None)
         if self.progress.due:
             self.progress.step(f"step {position.step}", position.samples, float(loss))
-        if self._mode in ("timed", "traced"):
+        if self._mode == "timed":
             self.timer.begin_step()
         self._begun = stamp(self.ranks.device, self._monotonic)
 
@@ -258,14 +256,11 @@ class ProfiledRun(TimedRun):
         self._end_chunk()
         if mode != self._mode:
             self._attached.close()
-            if mode in ("timed", "traced"):
+            if mode == "timed":
                 called = {"called": self._wrapped.called[-1]} if self._wrapped.called else {}
                 self._attached.enter_context(self.timer.attached({**called, **self.train_state.parts}))
-            self.timer.named = mode == "traced"
             if mode == "traced":
-                activities = [torch.profiler.ProfilerActivity.CPU]
-                if self.ranks.device.type == "cuda":
-                    activities.append(torch.profiler.ProfilerActivity.CUDA)
+                activities = (torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA)
                 self.found[-1].trace = trace = torch.profiler.profile(activities=activities)
                 self._attached.enter_context(trace)
                 self._attached.callback(self._synchronize)
@@ -288,23 +283,18 @@ class ProfiledRun(TimedRun):
             self._used.append(tuple(now - then for now, then in zip(self._read(), self._reading, strict=True)))
         if self._mode == "timed" and self._spans:
             at.input = self.timer.input
-            for name, seconds in self.timer.background.items():
-                at.background[name] = at.background.get(name, 0.0) + seconds
         if self._mode is not None and self._spans:
             self._chunks.append((at, self._mode, self._spans, self.timer.steps))
         self._spans, self.timer.steps = [], []
-        self.timer.background.clear()
 
     def _finish(self) -> None:
         """Read the times of a position, once the device has completed it."""
         self._prepare(None)
         self._synchronize()
         for at, mode, spans, marks in self._chunks:
-            seconds = [seconds_between(begin, end) for begin, end in spans]
-            (at.plain if mode == "plain" else at.timed).append(seconds)
+            if mode == "plain":
+                at.plain.append([seconds_between(begin, end) for begin, end in spans])
             at.parts += [self.timer.parts_of(mark) for mark in marks]
-        if self.found and (at := self.found[-1]).parts:
-            at.background = {name: seconds / len(at.parts) for name, seconds in at.background.items()}
         if self._used:
             processor, waited, wall = (sum(values) for values in zip(*self._used, strict=True))
             self.found[-1].cores, self.found[-1].waited = processor / max(wall, 1e-9), waited / max(wall, 1e-9)

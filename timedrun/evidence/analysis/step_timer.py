@@ -37,19 +37,14 @@ class StepTimer:
 
     def __init__(self, device: torch.device, monotonic: Callable[[], float] = time.perf_counter) -> None:
         self.device = device
-        self.background: dict[str, float] = defaultdict(float)
-        """Seconds on the host of methods' calls in threads of the loader, which may overlap with the steps."""
         self.steps: list[list[tuple[str, Stamp]]] = []
         """Of each step the parts with their begin; the last entry is the step's end."""
-        self.named = False
-        """Show the parts as ranges in torch.profiler's traces."""
         self.input = ""
         """Size of the model's last input: pixels of its images, or tokens of its sequences."""
         self._monotonic = monotonic
         self._thread = threading.get_ident()
         self._marks: list[tuple[str, Stamp]] = []
         self._owner: str | None = None  # the method whose call runs
-        self._range: torch.profiler.record_function | None = None
 
     def begin_step(self) -> None:
         self._marks, self._owner = [], None
@@ -152,14 +147,9 @@ class StepTimer:
     @contextmanager
     def _within(self, owner: str | None, *, loads: bool = False) -> Iterator[None]:
         """Charge `owner` with the calls inside; None: as if no method ran."""
-        if threading.get_ident() != self._thread:
-            begun = self._monotonic()
-            with torch.profiler.record_function(owner or "") if self.named else nullcontext():
-                yield
-            self.background[owner or ""] += self._monotonic() - begun
-            return
-        if self._owner is not None and owner is not None:
-            yield  # called by another method, which is charged
+        by_another = self._owner is not None and owner is not None  # method, which is charged
+        if by_another or threading.get_ident() != self._thread:  # a thread of the loader, while steps run
+            yield
             return
         before, resumed = self._owner, self._marks[-1][0]
         self._owner = owner
@@ -175,13 +165,7 @@ class StepTimer:
             self._mark(name)
 
     def _mark(self, name: str) -> None:
-        if self._range is not None:
-            self._range.__exit__(None, None, None)
-            self._range = None
         self._marks.append((name, stamp(self.device, self._monotonic)))
-        if self.named and name:
-            self._range = torch.profiler.record_function(name)
-            self._range.__enter__()  # type: ignore[no-untyped-call]
 
 
 def _size(given: Tensor) -> str:

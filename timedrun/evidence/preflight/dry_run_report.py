@@ -2,24 +2,22 @@
 
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from judging.checking.check_report import verdict
 from judging.checking.verdicts import check_logs, official_findings
-from judging.ground.errors import TimedrunError, UsageError
-from judging.ground.result_files import ResultPaths, read_json
-from mlevents import keys, mlcommons
+from judging.ground.errors import TimedrunError
+from mlevents import mlcommons
 from mlevents.event import Finding
 from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import MLPERF_RULESETS, Ruleset
 from timedrun.evidence.preflight.dry_run import write_set
 from timedrun.evidence.submission.packaging import package as packages
-from timedrun.evidence.submission.packaging.safe_files import PackageError, safe_name
 from timedrun.runner.benchmark import Benchmark
-from timedrun.runner.config import RunConfig, dump
+from timedrun.runner.config import RunConfig
 from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.plan import Plan
 from timedrun.runner.provenance.system_answers import Answers
@@ -27,8 +25,6 @@ from timedrun.runner.run.origin import platform_name
 from timedrun.runner.storage.benchmark_folders import ROOT
 
 LONGEST_MESSAGE: Final = 300  # characters; one message of MLCommons' checker lists 398 names of tensors
-
-STAND_IN = "dry_run"  # name in the dry run's package if the config's own cannot name a folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +36,6 @@ class DryRunReport:
     """Of MLCommons' log checker and package checker together."""
     checker: str = ""
     findings: Sequence[Finding] = ()
-    system: Mapping[str, Any] = field(default_factory=dict)
-    """The system description of the set; empty if nothing was run."""
 
 
 def report(
@@ -56,17 +50,11 @@ def report(
     """Write a set of `runs` logs of `plan` and its package into a temporary folder, and return every checker's verdict.
     Raise TimedrunError or ValueError if no run can be planned with these settings."""
     platform = platform_name(config, ranks)
-    named, findings = nameable(config, platform, rules)
-    stated = config
-    try:
-        dump(config)
-    except UsageError:
-        stated = named
+    findings: list[Finding] = []
     name = benchmark.spec.mlperf_benchmark
     with tempfile.TemporaryDirectory(prefix="timedrun-") as temporary:
         folder = Path(temporary).resolve()
-        logs = write_set(benchmark, stated, plan, folder / "set", runs=runs, ranks=ranks, platform=platform)
-        system = read_json(ResultPaths(folder / "set", 0).system)
+        logs = write_set(benchmark, config, plan, folder / "set", runs=runs, ranks=ranks, platform=platform)
         reports, set_findings = check_logs(logs, rules.name)
         findings += [finding for log in reports for finding in log.findings] + set_findings
         official: list[mlcommons.OfficialVerdict] = []
@@ -76,11 +64,7 @@ def report(
             message = f"MLCommons' tools have no rules {rules.name}, so they were not run"
             findings.append(Finding(level="note", rule="official", message=message))
         if name in rules.benchmarks:
-            packed = folder / "set"
-            if named != stated:
-                packed, platform = folder / "named", named.submission.platform or platform
-                write_set(benchmark, named, plan, packed, runs=runs, ranks=ranks, platform=platform)
-            package_findings, package_verdicts = _package(packed, folder / "package", named, rules, answers)
+            package_findings, package_verdicts = _package(folder / "set", folder / "package", config, rules, answers)
             findings += package_findings
             official += package_verdicts
         findings = [finding for finding in findings if finding.rule != "convergence"]  # simulated
@@ -98,29 +82,7 @@ def report(
         official="not run" if not verdicts or "not run" in verdicts else "fail" if "fail" in verdicts else "pass",
         checker=official[0].checker if official else "",
         findings=list(dict.fromkeys(findings)),
-        system=system,
     )
-
-
-def nameable(config: RunConfig, platform: str, rules: Ruleset) -> tuple[RunConfig, list[Finding]]:
-    """Return `config` with stand-ins for those values of its submission that no package can carry, and a finding for
-    each, so that one wrong value does not hide other faults."""
-    submission, findings = config.submission, []
-    changes: dict[str, Any] = {}
-    for setting, value in (("organization", submission.organization), ("platform", platform)):
-        try:
-            safe_name(value, f"submission.{setting}")
-        except PackageError as error:
-            message = f"{error} Use --submission.{setting}."
-            findings.append(Finding(level="error", rule="folder-name", message=message))
-            changes[setting] = STAND_IN
-    for setting, allowed in (("status", rules.status_words), ("division", tuple(rules.init_minutes))):
-        value = getattr(submission, setting)
-        if allowed and value not in allowed:
-            message = f"submission.{setting} {value!r} is not one of: {', '.join(allowed)}: use --submission.{setting}"
-            findings.append(Finding(level="error", rule="vocabulary", message=message))
-            changes[setting] = keys.OPEN if setting == "division" else allowed[0]
-    return replace(config, submission=replace(submission, **changes)), findings
 
 
 def _merged(findings: Iterable[Finding], pattern: str) -> list[Finding]:

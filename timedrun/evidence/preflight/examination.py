@@ -1,35 +1,31 @@
 """Examination of a config before a run: its settings, this machine, and the logs and package of a dry run."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 
-import psutil
 import torch
 
 from judging.checking.verdicts import worst_first
 from judging.ground import result_files, stdio
-from judging.ground.config_values import flatten
-from judging.ground.cores import usable_memory
 from judging.ground.errors import TimedrunError, UsageError, describe
 from mlevents import keys
 from mlevents.event import Finding, Level
 from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import Ruleset
-from mlevents.rounds.convergence_points import point_at
 from mlevents.rounds.own_rules import BEYOND_MLPERF, in_force
 from mlevents.terminal_escape import printable
-from timedrun.evidence.preflight import checks, dry_run_report, machine_checks, step_memory
+from timedrun.evidence.preflight import checks, dry_run_report, machine_checks
 from timedrun.evidence.preflight.dry_run_report import DryRunReport
-from timedrun.evidence.preflight.hints import hint, method_hints
+from timedrun.evidence.preflight.hints import hint
 from timedrun.methods.training.batch_plan import BatchPlan
 from timedrun.runner.benchmark import Benchmark
-from timedrun.runner.config import RunConfig, plain
+from timedrun.runner.config import RunConfig
 from timedrun.runner.distributed.process_group import ProcessGroup, choose_device
 from timedrun.runner.plan import Plan
 from timedrun.runner.process.process_times import CpuReading
-from timedrun.runner.provenance.system_answers import Answers, open_keys
+from timedrun.runner.provenance.system_answers import Answers
 from timedrun.runner.run import page_cache
 from timedrun.runner.run.result_set import other_config
 from timedrun.runner.run.worker import LaunchOptions
@@ -89,8 +85,6 @@ class Examination:
     ranks: int = 1
     ruleset: str | None = None
     answers: Answers | None = None
-    memory: int | None = None  # bytes of a GPU to estimate a step for
-    throughput: float = 0.0  # samples per second over all ranks; 0: times are not estimated
 
     @cached_property
     def rules(self) -> Ruleset:
@@ -130,22 +124,16 @@ class Examination:
             unused = samples - config.epoch_steps(samples) * config.global_batch if epochs else 0
             said = f"an epoch leaves out {unused:,} of {samples:,} samples; use a smaller --global-batch"
             findings += found("warning", "batch", *[said] * (unused > samples / 10))
-            findings += found("note", "methods", *method_hints(config.methods, epochs, config.dataset))
-            schedule = [*self.schedule_findings(plan)]
+            findings += self.schedule_findings(plan)
             dry_run = dry_run_report.report(benchmark, config, plan, self.rules, runs, self.planned, self.answers)
-            findings += found("note", "length", *self.length_notes(plan))
-            findings += [*schedule, *(finding for finding in dry_run.findings if not is_explained(finding, schedule))]
+            findings += dry_run.findings
         except (TimedrunError, ArithmeticError, ValueError, RuntimeError, OSError) as error:
             _, why = describe(error) or (0, error)
             findings += found("error", "dry-run", f"no dry run of this config is possible: {why}")
         findings += self.data_findings(missing)
         findings += self.machine_findings(runs)
-        if dry_run.system:
-            findings += self.memory_findings()
         load = machine_checks.load_problems(before, self.options.threads, self.ranks)
         findings += found("warning", "load", *load)
-        if dry_run.system and not any(finding.rule == "system-answers" for finding in findings):
-            findings += self.answer_findings(dry_run)
         return PreflightReport(
             path=config.name,
             benchmark=benchmark.name,
@@ -171,39 +159,14 @@ class Examination:
         return found("note", "device", f"{UNCHECKED}: torch sees no CUDA device, so {unknown}")
 
     def schedule_findings(self, plan: Plan) -> Iterator[Finding]:
-        """Yield the faults of the evaluation schedule, and the limits of the division that only a run can check."""
-        config, every, first = self.config, self.config.evaluation.every, self.config.evaluation.first
+        """Yield a first evaluation after the end, and the limits of the division that only a run can check."""
+        config, first = self.config, self.config.evaluation.first
         if first > plan.total:
             said = f"evaluation.first {first} is after the end of the run, {plan.total}: use --evaluation.first"
             yield from found("error", "evaluation-end", said)
-        elif every >= 1 and (plan.total - first) % every:
-            end = f"do not include the end, {plan.total}, which is evaluated as well"
-            yield from found("note", "evaluation-interval", f"evaluations every {every} from {first} {end}")
         if config.submission.division == keys.CLOSED:
-            own = self.rules.benchmarks.get(self.benchmark.spec.mlperf_benchmark)
-            asked = own.evaluation_interval.at(config.global_batch) if own and own.evaluation_interval else None
-            slack = config.global_batch if own and own.unit == "samples" else 0
-            if asked is not None and abs(asked - every) > slack:
-                said = f"the closed division requires {asked}: use --evaluation.every {asked}"
-                yield from found("error", "evaluation-interval", f"evaluation.every is {every}; {said}")
             limit = f"limit of {self.rules.init_minutes[keys.CLOSED]:g} minutes from init_start to init_stop"
             yield from found("note", "init-limit", f"{UNCHECKED}: the closed division's {limit}")
-
-    def length_notes(self, plan: Plan) -> Iterator[str]:
-        """Yield the samples and tokens of a run and its time on the clock at the `throughput`, without its evaluations:
-        on the benchmark's own data, of the reference's runs, and of the longest run."""
-        spec, info, speed = self.benchmark.spec, plan.run_info, self.throughput
-        unit = 1.0 if spec.unit == "samples" else float(info["train_samples"])
-        length = info.get("hyperparameters", {}).get(keys.MAX_SEQUENCE_LENGTH)
-        point = point_at(self.rules, spec.mlperf_benchmark, self.config.global_batch)
-        named = {"the longest run": plan.total * unit}
-        if point is not None and self.config.dataset == spec.dataset:
-            named[f"the reference's runs at batch {point.batch_size}, on average"] = point.mean * unit
-        for name, samples in reversed(named.items()) if speed else ():
-            tokens = f", {samples * length:,.0f} tokens" if isinstance(length, int) else ""
-            rate = f" ({speed * length:,.0f} tokens per second)" if isinstance(length, int) else ""
-            time = f"{samples / speed / 3600:,.2f} h at {speed:g} per second{rate}"
-            yield f"{name}: {samples:,.0f} samples{tokens}; {time}"
 
     def data_findings(self, missing: str) -> Iterator[Finding]:
         """Yield the faults of the config's data; those that need the data or the device of another machine are notes.
@@ -220,60 +183,14 @@ class Examination:
 
     def machine_findings(self, runs: int) -> Iterator[Finding]:
         """Yield the faults of the results folder, the clock and the page cache."""
-        folder, other = self.options.paths.folder, other_config(self.config, self.options.paths.folder)
+        other = other_config(self.config, self.options.paths.folder)
         yield from found("error", "results", *machine_checks.result_problems(self.options.paths, False, runs))
         yield from found("error", "results", *filter(None, [other]))
-        yield from found("warning", "results", *machine_checks.set_problems(folder, runs))
         yield from found("warning", "clock-source", *machine_checks.clock_problems())
         if self.config.clear_cache and (obstacle := page_cache.obstacle()):
             level: Level = "error" if self.is_target_machine else "note"
             yield from found(level, "page-cache", f"the page cache cannot be cleared here: {obstacle}")
 
-    def memory_findings(self) -> Iterator[Finding]:
-        """Yield estimates of the memory of a step and of an evaluation, warnings if it does not fit in `memory`."""
-        if self.memory is None:
-            return
-        benchmark, config, ranks = self.benchmark, self.config, self.planned.world_size
-        build_step = benchmark.hook("warm_up", "build_step")
-        if build_step is None:
-            yield from found("note", "memory", f"{benchmark.name} has no warm_up.build_step(config)")
-            return
-        room, size = step_memory.room(self.memory), f"{self.memory / step_memory.GIB:.1f} GiB"
-        planned = step_memory.estimate(build_step, config, ranks, config.micro_batch)
-        best = step_memory.largest(build_step, config, ranks, room)
-        advice = "no micro-batch fits" if best is None else f"the largest that fits is --micro-batch {best.micro}"
-        if best is not None and "micro_batch" not in benchmark.spec.supports:
-            advice = f"--global-batch {best.micro * ranks} fits"
-        said = f"in forward passes of {planned.micro}, a step takes an estimated {planned} of {size}; {advice}"
-        yield from found("note" if planned.total <= room else "warning", "memory", said)
-        if isinstance(batch := flatten(plain(config)).get("data.eval_batch"), int):
-            held = step_memory.estimate(build_step, config, ranks, max(1, batch // ranks), training=False)
-            said = f"an evaluation in batches of {batch} takes an estimated {held} of {size}"
-            fitting = int(held.micro * (room - held.total + held.activations) / held.activations) * ranks
-            advice = f"; about --data.eval-batch {fitting} fits" if held.total > room and fitting > 0 else ""
-            yield from found("note" if held.total <= room else "warning", "memory", said + advice)
-
-    def answer_findings(self, dry_run: DryRunReport) -> Iterator[Finding]:
-        """Yield the open questions of the system description, for a dry run without a package."""
-        try:
-            needed, _ = open_keys(self.answers.applied(dry_run.system) if self.answers else dry_run.system)
-        except UsageError as error:
-            return found("error", "system-answers", str(error))
-        return found("warning", "system-answers", *[f"unanswered: {', '.join(needed)}"] * bool(needed))
-
 
 def found(level: Level, rule: str, *messages: str) -> Iterator[Finding]:
     return (Finding(level=level, rule=rule, message=message) for message in messages)
-
-
-def is_explained(finding: Finding, schedule: Iterable[Finding]) -> bool:
-    """Return True if `schedule` has a finding of the same rule and at least the same level."""
-    levels = {other.level for other in schedule if other.rule == finding.rule}
-    return bool(levels) and (finding.level != "error" or "error" in levels)
-
-
-def device_memory(gib: float) -> int:
-    """Return `gib` in bytes; 0: the memory of this machine's first GPU, or without one what this process may use."""
-    if gib or not torch.cuda.is_available():
-        return int(gib * step_memory.GIB) or usable_memory(psutil.virtual_memory().total)
-    return int(torch.cuda.get_device_properties(0).total_memory)

@@ -1,15 +1,11 @@
-"""Hints: the option of a config that resolves a finding about its log, and what the methods' cards say of a stack."""
+"""Hints: the option of a config that resolves a finding about its log."""
 
-from collections.abc import Iterable
-from itertools import combinations
 from typing import Final
 
 from mlevents import keys
 from mlevents.event import Finding
 from mlevents.rounds import RULESETS, Ruleset
-from timedrun.methods import Method
 from timedrun.runner.config import RunConfig
-from timedrun.runner.storage.method_cards import cards
 
 OPTIONS: Final = {  # logged key -> the option that sets it
     keys.SUBMISSION_STATUS: "--submission.status",
@@ -39,6 +35,8 @@ def hint(finding: Finding, config: RunConfig, benchmark: str, rules: Ruleset) ->
         if config.submission.division == keys.CLOSED:
             return f"{missing}, or use --submission.division open"
         return missing
+    if finding.rule == "evaluation-interval":
+        return "use --evaluation.every"
     if finding.rule == "cache-clear" and not config.clear_cache:
         return "use --clear-cache"
     if finding.rule == "system-answers":
@@ -46,25 +44,3 @@ def hint(finding: Finding, config: RunConfig, benchmark: str, rules: Ruleset) ->
     if finding.rule in VALUE_RULES:
         return next((f"use {option}" for key, option in OPTIONS.items() if finding.message.startswith(key)), "")
     return ""
-
-
-def method_hints(methods: Iterable[Method], epochs: int | None, dataset: str) -> list[str]:
-    """Return a hint for each pair of methods that act on the same part of a step, and for each regularizer in a run
-    that is shorter than those in which it helped.
-
-    epochs: of the run; None: it counts samples.
-    """
-    known = [card for method in methods if (card := cards().get(method.name))]  # a user's own method has none
-    hints = []
-    for first, other in combinations(known, 2):
-        if shared := [part for part in first.parts if part in other.parts]:
-            how = first.interactions.get(other.name) or other.interactions.get(first.name)
-            words = f"{first.name} and {other.name} both act on the {' and the '.join(shared)}"
-            hints.append(f"{words}: {how}" if how else words)
-    for card in known:
-        if epochs is not None and epochs < card.least_epochs:
-            hints.append(
-                f"{card.name} is a regularizer, which cost accuracy on ImageNet below about {card.least_epochs} "
-                f"epochs; this run has {epochs} of {dataset}: compare it with a run without it"
-            )
-    return hints

@@ -10,7 +10,6 @@ from judging.ground.cores import usable_cores
 from judging.ground.errors import UsageError
 from judging.ground.result_files import ResultPaths
 from mlevents.machine_load import SHORTEST
-from mlevents.record import result_files
 from timedrun.runner.process.process_times import CpuReading
 from timedrun.runner.provenance.hardware import default_threads
 
@@ -67,17 +66,6 @@ def require_file(option: str, path: Path | None) -> None:
 def existing(folder: Path) -> Path:
     """Return `folder`, or the nearest one around it that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
-
-
-def set_problems(folder: Path, runs: int) -> list[str]:
-    """Return a warning if results in `folder` keep it from becoming a set of exactly `runs` results."""
-    there = [path for path in result_files(folder) if path.parent == folder] if folder.is_dir() else []
-    if not there:
-        return []
-    names = ", ".join(path.name for path in there[:3]) + (" ..." if len(there) > 3 else "")
-    return [
-        f"{folder} already holds results: {names}. A set has exactly {runs}; choose another --results folder for a set."
-    ]
 
 
 def clock_problems(source: Path = CLOCK_SOURCE) -> list[str]:

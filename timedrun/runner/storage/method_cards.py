@@ -59,10 +59,6 @@ class MethodCard:
     notes: str = ""
     setting: str = ""
     """Options that switch it on; empty: a Method of REGISTRY."""
-    parts: tuple[str, ...] = ()
-    """Parts of a step that it acts on; two methods that share one are pointed out in preflight."""
-    least_epochs: int = 0
-    """ImageNet epochs below which this regularizer cost accuracy in the published comparisons."""
     interactions: dict[str, str] = field(default_factory=dict)
     """Method or setting -> how the two act together."""
     papers: tuple[Paper, ...] = ()

@@ -14,7 +14,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from image_classification.configs import ImageRunConfig
 from timedrun.evidence.analysis import step_times as step_times_module
 from timedrun.evidence.analysis.profiled_run import StepPlan, profiled
-from timedrun.evidence.analysis.step_benchmark import StepRow, measure_steps, rate_ratio
+from timedrun.evidence.analysis.step_benchmark import StepRow, rate_ratio
 from timedrun.evidence.analysis.step_flops import flop_counter, peak_flops
 from timedrun.evidence.analysis.step_times import StepTimes, speed_up, step_times
 from timedrun.runner.benchmark import find
@@ -68,7 +68,6 @@ def test_configs_are_measured_together_and_one_that_fails_or_is_killed_while_it_
     assert [len(chunks) for chunks in times.chunks] == [2, 2] and times.seconds > 0
 
 
-PLAN = StepPlan(positions=(0.5,), chunks=2, chunk=2, skip=2, evaluate=False)
 SECONDS = ((1.0, 2.0, 3.0, 4.0, 5.0), (3.0, 4.0, 5.0, 6.0, 7.0))
 
 
@@ -97,14 +96,12 @@ def test_rates_and_shares_of_the_peak_are_those_of_the_median_step_and_of_the_ba
 
 def test_padding_is_no_token_but_takes_operations():
     benchmark = find("language_model")
-    named = [("padded", benchmark.config("baseline")), ("unpadded", benchmark.config("methods"))]
-    (padded, unpadded), failed = measure_steps(benchmark, named, plan=PLAN, threads=1, counted=2)
-    assert not failed
-    assert padded.tokens_per_sample == unpadded.tokens_per_sample
-    assert 5 < padded.tokens_per_sample < 128
-    assert unpadded.operations < 0.6 * padded.operations
-    assert unpadded.speed_up is not None and padded.speed_up is None and padded.peak is None
-    assert padded.times.peak_bytes > 2**26
+    configs = [benchmark.config(name) for name in ("baseline", "methods")]
+    tokens = [benchmark.hook("datasets", "tokens_per_sample")(config, None) for config in configs]
+    assert tokens[0] == tokens[1] and 5 < tokens[0] < 128
+    plan = StepPlan(positions=(0.5,), skip=1)
+    (padded,), (unpadded,) = (step_times_module._operations(benchmark, config, plan, None, 1) for config in configs)
+    assert unpadded < 0.6 * padded
 
 
 def test_attention_on_a_cpu_is_counted_with_the_scores_that_its_backward_pass_recomputes():

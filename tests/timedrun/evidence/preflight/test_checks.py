@@ -13,8 +13,7 @@ from image_classification.configs import synthetic_smoke
 from judging.ground.errors import PreflightError
 from judging.ground.result_files import ResultPaths, next_number
 from timedrun.evidence.preflight import checks, machine_checks
-from timedrun.evidence.preflight.hints import method_hints
-from timedrun.methods import EMA, SAM, CutMix, CutOut, LabelSmoothing, MixUp, SelectiveBackprop
+from timedrun.methods import EMA, CutMix, LabelSmoothing, MixUp
 from timedrun.methods.training import number_formats
 from timedrun.runner.benchmark import find
 from timedrun.runner.config import RunConfig
@@ -191,11 +190,7 @@ def test_settings_that_fail_every_log_are_refused_on_the_benchmarks_own_data(tmp
     assert checks.log_problems(benchmark, replace(low, dataset="a_trial")) == []
 
 
-def test_a_set_needs_an_empty_folder_and_room_for_its_runs(tmp_path, monkeypatch):
-    assert machine_checks.set_problems(tmp_path / "new", 5) == []
-    (tmp_path / "result_3.txt").write_text(':::MLLOG {"key": "seed", "value": 1}\n')
-    (problem,) = machine_checks.set_problems(tmp_path, 5)
-    assert "already holds results: result_3.txt. A set has exactly 5" in problem
+def test_a_set_needs_room_for_its_runs(tmp_path, monkeypatch):
     room = 3 * machine_checks.LEAST_FREE_BYTES
     monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda path: MagicMock(free=room))
     assert machine_checks.result_problems(ResultPaths(tmp_path, 4), False, 3) == []
@@ -235,15 +230,3 @@ def test_threads_that_would_share_cores_with_other_processes_are_told(busy, own,
     assert not machine_checks.load_problems(before, threads, ranks, CpuReading(0.1, busy, own))  # too short to tell
     (found,) = machine_checks.load_problems(before, threads, ranks, now) or [""]
     assert found.endswith(told) and bool(found) == bool(told)
-
-
-def test_two_methods_on_one_part_of_a_step_and_a_regularizer_in_a_short_run_are_pointed_out():
-    (targets,) = method_hints([LabelSmoothing(), MixUp(), EMA()], 90, "imagenet")
-    assert targets.startswith("label_smoothing and mixup both act on the targets: smoothing is done first")
-    (passes,) = method_hints([SelectiveBackprop(), SAM()], None, "corpus")
-    assert "both act on the forward and backward passes" in passes
-    (pixels,) = method_hints([CutMix(), CutOut()], 90, "imagenet")
-    assert "cutmix and cutout both act on the pixels: the zeroed square" in pixels
-    (short,) = method_hints([MixUp(), EMA()], 66, "imagenet")
-    assert short.startswith("mixup is a regularizer") and "this run has 66 of imagenet" in short
-    assert method_hints([MixUp()], 67, "imagenet") == method_hints([MixUp()], None, "imagenet") == []

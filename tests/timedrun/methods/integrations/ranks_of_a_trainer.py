@@ -1,7 +1,7 @@
 """One rank of a training loop of one's own that logs with `mlperf_run`: `ranks_of_a_trainer.py FOLDER KIND`.
 
-Kinds: `target` reaches it at the second evaluation, `dies` loses rank 1 before it; with `torch` the rank is known to
-torch.distributed alone.
+Kinds: `target torch` reaches it at the second evaluation, and torch.distributed alone knows the rank; `dies` loses rank
+1 before it.
 """
 
 import os

@@ -156,7 +156,6 @@ def test_only_rate_and_decay_follow_the_batch(torchvision, batch, rate, decay):
         ("medium", {"epochs": 235}, "hot (235 epochs or more)"),
         ("mild", {"epochs": 8}, "no recipe is meant for this budget"),
         ("mlid", {}, "no recipe 'mlid'. Did you mean mild"),
-        ("mild", {"epochs": 90}, "mild is meant for 9 to 66 epochs, not for 90"),
         ("mild", {"without": ("sam",)}, "has no sam to leave out; it has log_bias, blurpool"),
     ],
 )

@@ -1,15 +1,13 @@
 """Texts of a package: README files and the description of an implementation."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from judging.pages.score_table import table
-from judging.pages.table import Table
 from mlevents import keys
-from mlevents.rounds import MLPERF_RULESETS, Ruleset, rulesets_of
+from mlevents.rounds import Ruleset
 from mlevents.terminal_escape import printable
 from timedrun.evidence.submission.packaging.package_scripts import IMPLEMENTATION, run_file
 from timedrun.evidence.submission.packaging.result_folder import NONE_RECORDED, ResultFolder
@@ -56,7 +54,6 @@ def package_readme(
     official = (
         f"MLCommons' own check of this folder: `python -m mlperf_logging.package_checker . training {rules.name}` with "
         f"the release\n`mlperf-logging=={rules.checker}`; it may write into the folder it checks, so run it on a copy."
-        f"{''.join(map(_retired, benchmarks))}"
         if rules.checker
         else "MLCommons' tools have no rules for this benchmark."
     )
@@ -136,10 +133,6 @@ def implementation_description(
         "dataset": result.score.dataset,
         "quality_target": result.score.target,
         "methods": result.methods,
-        "baseline": result.baseline and result.baseline[0],
-        "differs_from_baseline": {
-            setting: {"baseline": theirs, "here": ours} for setting, theirs, ours in (result.baseline or ("", []))[1]
-        },
         "precision": precision,
         "global_batch_size": result.records[0].value(keys.GLOBAL_BATCH_SIZE),
         "ranks": result.ranks,
@@ -182,21 +175,6 @@ def _source_text(provenance: Mapping[str, Any]) -> str:
     return f"Packaged from commit {provenance['commit']}{changed}."
 
 
-def _retired(benchmark: str) -> str:
-    """Return the state of a benchmark that MLPerf's newest round no longer has, as a paragraph; "" if it has it."""
-    newest = list(MLPERF_RULESETS)[-1]
-    rounds = [name for name in rulesets_of(benchmark) if name in MLPERF_RULESETS]
-    if not rounds or rounds[-1] == newest:
-        return ""
-    last = MLPERF_RULESETS[rounds[-1]]
-    return (
-        f"\n\nMLPerf Training has retired {benchmark}; its last round is {last.round}. A division for retired "
-        "benchmarks was\nproposed (mlcommons/training issue 847) and not adopted for v6.0. The proposal requires the "
-        "rules of the closed\ndivision and the checkers of the last round: `timedrun package --ruleset "
-        f"{last.name}`."
-    )
-
-
 def _left_out(sets: Sequence[ResultFolder]) -> str:
     return "".join(
         f"- {runs.system}: {len(runs.left_out)} more runs were made than a submission of {runs.benchmark} contains. As "
@@ -213,25 +191,17 @@ def _announced(sets: Sequence[ResultFolder]) -> str:
 
 
 def _settings(result: ResultFolder) -> str:
-    """Return all settings in which the runs of a set differ from the benchmark's baseline on the same data, or those of
-    a command, as text."""
+    """Return what a command is and how it is read, or the command that shows the settings of a config, as text."""
     if result.is_external:
         return "The settings are those that the logs record, and those of the code.\n"
     if result.is_command:
         text = "\n".join(map(printable, run_file(result.configs[0]).splitlines())).replace("`", "'")
         return f"The command, and what timedrun reads of its output:\n\n```\n{text}\n```\n"
-    if result.baseline is None:
-        return f"`{result.package_name}` has no baseline on {result.score.dataset} to compare the settings with.\n"
-    name, rows = result.baseline
-    if not rows:
-        return f"All settings are those of the config `{name}`.\n"
-    # As JSON no value leaves its line; without grave accents it does not leave the block.
-    cells = [
-        [printable(setting), *("-" if value == "-" else json.dumps(value) for value in values)]
-        for setting, *values in rows
-    ]
-    text = "\n".join(Table(["setting", name, "here"], cells).lines()).replace("`", "'")
-    return f"Settings that differ from the config `{name}`:\n\n```\n{text}\n```\n"
+    files = (
+        f"benchmarks/{result.benchmark}/implementations/{result.system}/runs/{result.paths[0].side.name}/config.json"
+    )
+    shown = f"timedrun show {result.package_name} --data {result.score.dataset} --diff baseline {files}"
+    return f"Settings that differ from the benchmark's baseline: `{printable(shown)}`\n"
 
 
 def _joined(values: Sequence[Any]) -> str:

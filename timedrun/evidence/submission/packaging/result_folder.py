@@ -4,12 +4,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from judging.ground.config_values import differing
-from judging.ground.errors import UsageError
 from judging.ground.result_files import ResultPaths
 from judging.scoring.announced_runs import find_ledger, ledger_findings
 from judging.scoring.recorded_run import recorded_ranks
@@ -21,7 +19,6 @@ from mlevents.record import RunRecord, natural, read, result_files
 from mlevents.summary import SHARED, summarize
 from timedrun.evidence.submission.packaging import safe_files
 from timedrun.evidence.submission.packaging.safe_files import PackageError, content, require_plain, safe_name
-from timedrun.runner.benchmark import find
 from timedrun.runner.storage import source_copies
 from timedrun.runner.storage.method_sources import own_methods
 
@@ -99,25 +96,6 @@ class ResultFolder:
     def own_methods(self) -> dict[str, str | None]:
         """Methods that timedrun does not ship, `module:Class`, each with the SHA-256 of its source when it ran."""
         return own_methods(self.configs[0])
-
-    @cached_property
-    def baseline(self) -> tuple[str, list[tuple[str, object, object]]] | None:
-        """Name of the benchmark's baseline on this data, and the settings in which these runs differ from it, as
-        (name, value of the baseline, value here); None if it has none, as a command has."""
-        if self.is_command or self.is_external:
-            return None
-        from timedrun.runner.config import dump  # imports torch, which a race of commands does without
-
-        config = self.configs[0]
-        try:
-            baseline = find(self.package_name).config("baseline", str(config.get("dataset")))
-        except UsageError:
-            return None
-        described = ("benchmark", "name", "notes", "seed", "submission")
-        left, right = (
-            {key: settings[key] for key in settings if key not in described} for settings in (dump(baseline), config)
-        )
-        return baseline.name, differing(left, right)
 
     def recorded(self, key: str) -> list[Any]:
         """Return the distinct values of `key` in the runs' provenance.json, NONE_RECORDED for a missing one."""
