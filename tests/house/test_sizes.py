@@ -10,7 +10,7 @@ ROOMS = {
     "judging": structure.Graph(6, 5, 9, 0),
     "referee": structure.Graph(16, 5, 27, 0),
     "timedrun": structure.Graph(8, 7, 14, 0),
-    "timedrun.methods": structure.Graph(41, 6, 91, 0),
+    "timedrun.methods": structure.Graph(43, 6, 100, 0),
     "timedrun.runner": structure.Graph(13, 8, 23, 0),
     "timedrun.racing": structure.Graph(20, 6, 38, 0),
     "timedrun.evidence": structure.Graph(11, 4, 12, 0),
