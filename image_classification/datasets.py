@@ -23,8 +23,7 @@ SYNTHETIC_ONLY = ("synthetic_train", "synthetic_eval", "synthetic_classes")
 FORMER_DEFAULTS = {"workers": 4}
 EPOCH_STEPS = 10
 """Fewest optimizer steps in an epoch of images from a folder. Published runs have 25 (airbench on CIFAR-10) to 625
-(ResNet-50 on ImageNet). With a step an epoch, a recipe's 36 epochs end before its average of 100 steps forgets the
-initial weights."""
+(ResNet-50 on ImageNet). With a step an epoch, the 32 steps of the recipe mild are a third of its average's half-life."""
 """Defaults of configs that were recorded before."""
 FIXED_SIZES = {"digits": 8, "cifar10": 32}
 """Pixels a side of the images of sources in memory."""
