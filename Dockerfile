@@ -74,7 +74,7 @@ print(*p['dependencies'], *(r for e in sys.argv[1].split(',') for r in p['option
 COPY . .
 RUN chmod -R a+rX,go-w . \
     && python -m pip install --no-cache-dir --no-deps --editable . \
-    && python -m compileall -q benchmarks image_classification language_model logging referee timedrun \
+    && python -m compileall -q benchmarks image_classification image_segmentation language_model logging referee timedrun \
     && ln -s /results runs \
     && rm -rf /tmp/* ~/.cache
 

@@ -9,7 +9,8 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
-PAGES += [f"{folder}/README.md" for folder in ("image_classification", "language_model", "results")]
+FOLDERS = ("image_classification", "image_segmentation", "language_model", "results")
+PAGES += [f"{folder}/README.md" for folder in FOLDERS]
 LINK = re.compile(r"!?\[([^]]*)\]\(([^):#\s]+)(#[^)]*)?\)")
 
 

@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("logging/mlevents", "logging/judging", "referee", "timedrun", "image_classification", "language_model")
+PACKAGES = (
+    "logging/mlevents",
+    "logging/judging",
+    "referee",
+    "timedrun",
+    "image_classification",
+    "image_segmentation",
+    "language_model",
+)
 HOUSES = {
     "judge": ("logging",),
     "referee": ("referee",),
-    "trainer": ("timedrun", "image_classification", "language_model", "benchmarks", "examples"),
+    "trainer": ("timedrun", "image_classification", "image_segmentation", "language_model", "benchmarks", "examples"),
     "tests": ("tests",),
 }
 """Folders of each house."""
@@ -140,7 +148,16 @@ def main() -> None:
     print(f"{'examples':9}{examples:7} lines, of docstrings, counted apart")
     print(f"{', '.join(OTHER_KINDS)}: {lines(EVERYWHERE, OTHER_KINDS)} lines")
     parts = [f"timedrun.{part}" for part in ("methods", "runner", "racing", "evidence", "commands")]
-    for package in ("mlevents", "judging", "referee", "timedrun", *parts, "image_classification", "language_model"):
+    for package in (
+        "mlevents",
+        "judging",
+        "referee",
+        "timedrun",
+        *parts,
+        "image_classification",
+        "image_segmentation",
+        "language_model",
+    ):
         graph = graph_of(package)
         print(", ".join(f"{name} {value}" for name, value in ({"package": package} | graph._asdict()).items()))
     print("verbs {}, options {}".format(*verbs_and_options()))

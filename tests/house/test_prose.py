@@ -8,7 +8,9 @@ MOST_WORDS, MOST_COLUMNS, MOST_LINES = 32, 100, 120
 LONGER = {"decisions.md", "methods.md"}  # methods.md is made from the cards
 INVERTED = re.compile(r"(Of|Nor|Gone|Named|Refused|Also \w+ed|Not|Weaker|So|Thus|Whoever|Whatever)\b")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES += [ROOT / f"{benchmark}/README.md" for benchmark in ("image_classification", "language_model")]
+PAGES += [
+    ROOT / f"{benchmark}/README.md" for benchmark in ("image_classification", "image_segmentation", "language_model")
+]
 
 
 def prose(text: str) -> str:

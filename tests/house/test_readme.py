@@ -22,12 +22,13 @@ PAGES = [
     "README.md",
     pytest.param("results/README.md", marks=pytest.mark.results),
     "image_classification/README.md",
+    "image_segmentation/README.md",
     "language_model/README.md",
     *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")),
 ]
 NAMES = {verb for group in VERBS.values() for verb in group}
 PARSER = parser()
-SHIPPED = {"image_classification", "language_model", "gpt", "fineweb", "llama31_8b"}
+SHIPPED = {"image_classification", "image_segmentation", "language_model", "gpt", "fineweb", "llama31_8b"}
 
 
 def page_text(page: str) -> str:

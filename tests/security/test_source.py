@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("timedrun", "logging", "referee", "image_classification", "language_model")
+PRODUCT = ("timedrun", "logging", "referee", "image_classification", "image_segmentation", "language_model")
 ONLY_WITH = {
     r"\btorch\.load\(": "weights_only=True",
     r"\b(?:np|numpy)\.load\(": "allow_pickle=False",

@@ -31,7 +31,7 @@ from timedrun.runner.run import checkpoint_manager, kept_model
 from timedrun.runner.run.result_set import other_config, other_rules
 from timedrun.runner.run.worker import LaunchOptions
 
-OPTIMIZER_COPIES = {"sgd": 1, "decoupled_sgd": 1, "adamw": 2, "decoupled_adamw": 2, "lamb": 2, "muon": 2}
+OPTIMIZER_COPIES = {"sgd": 1, "decoupled_sgd": 1, "adamw": 2, "decoupled_adamw": 2, "radam": 2, "lamb": 2, "muon": 2}
 """Numbers that an optimizer keeps for each parameter; muon: at most."""
 
 MOST_THREADS = 1024  # of a rank; far above it OpenMP ends the process when it cannot start its threads

@@ -26,10 +26,10 @@ class OptimizerConfig:
         'DecoupledSGD'
     """
 
-    kind: Literal["decoupled_sgd", "sgd", "decoupled_adamw", "adamw", "lamb", "muon"]
+    kind: Literal["decoupled_sgd", "sgd", "decoupled_adamw", "adamw", "radam", "lamb", "muon"]
     peak_lr: float
     momentum: float = 0.9
-    """adamw kinds and lamb: beta 1."""
+    """adamw kinds, radam and lamb: beta 1."""
     nesterov: bool = False
     """sgd kinds and muon: step along the gradient plus `momentum` times the momentum, as Nesterov's look-ahead does."""
     weight_decay: float = 0.0
@@ -519,6 +519,8 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
     elif config.kind == "lamb":
         kinds = _groups(trainable, decay_vectors=False)  # as in MLPerf's BERT
         optimizer = Lamb(kinds, lr, betas, config.epsilon, decay)
+    elif config.kind == "radam":  # with AdamW's decay
+        optimizer = torch.optim.RAdam(params, lr, betas, config.epsilon, decay, decoupled_weight_decay=True)
     elif config.kind == "adamw":
         optimizer = torch.optim.AdamW(params, lr, betas, config.epsilon, decay, fused=real)
     else:  # muon: the parameters that are not hidden matrices take SGD's steps, in groups of their own rates

@@ -10,7 +10,7 @@ from typing import Final
 from mlevents.rounds.own_rules import BEYOND_MLPERF
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-SHIPPED: Final = ("image_classification", "language_model")
+SHIPPED: Final = ("image_classification", "image_segmentation", "language_model")
 """Packages of timedrun's own benchmarks."""
 SHARED: Final = {
     "language_model.fineweb": ("language_model.gpt", "FINEWEB", "fineweb_configs"),

@@ -300,7 +300,7 @@ def network() -> nn.Sequential:
 
 
 @pytest.mark.parametrize("decayed", [True, False])
-@pytest.mark.parametrize("kind", ["sgd", "decoupled_sgd", "adamw", "decoupled_adamw", "muon", "lamb"])
+@pytest.mark.parametrize("kind", ["sgd", "decoupled_sgd", "adamw", "decoupled_adamw", "radam", "muon", "lamb"])
 def test_every_kind_trains_all_from_its_peak_rate_and_norms_and_biases_need_not_decay(kind, decayed):
     model, decayed = network(), decayed and kind != "lamb"
     model[0].weight.requires_grad_(False)
