@@ -46,9 +46,10 @@ def token_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def unread() -> Iterator[None]:
-    """Leave the system's files where they are: to read them all takes seconds for each sandbox."""
+    """Leave the system's caches as they are: to read all files, or to forget all names, takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("referee.sandbox.read_ahead", lambda folders: True)
+        patch.setattr("referee.sandbox.DROP", Path("/nonexistent"))
         yield
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from referee.system_calls import CLONE, MACHINES, OWN, REFUSED
-from tests.referee.informed_cheats import NOTES
+from referee.system_calls import ALLOWED, MACHINES, REFUSED
+from tests.referee.informed_cheats import DATA_NOTES, NOTES
+from tests.referee.submissions import FILES
 
 pytestmark = pytest.mark.processes
 START = "import os, sys, time\nfrom base import *\ndef build(task):\n    return Bigram(task.vocabulary)\n"
@@ -82,6 +83,16 @@ def test_a_hostile_build_or_answer_is_ended_too(name, stage, examine):
     assert (finding.probe, reason in finding.reason) == (stage, True), finding
 
 
+BEYOND = [
+    *((name, 1, 7) for name in ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity")),
+    *(("clone", 1 << flag | 17) for flag in range(17, 31) if 0x7E02_0000 >> flag & 1),
+    *(("fcntl", 0, command) for command in (37, 38, 1024, 1026, 1033, 1036, 1038)),  # leases, seals, hints
+    *(("madvise", 0, 0, advice) for advice in (12, 14, 20, 21, 25)),
+    *(("socket", family, 1) for family in (15, 17, 38, 40, 44)),  # vsock leaves the machine's namespaces
+    *(("ioctl", 0, command) for command in (0x6601, 0x660B, 0x9409, 0x5800)),
+]
+
+
 def test_a_session_cannot_call_what_lasts_beyond_it_or_reaches_other_processes(examine):
     column = MACHINES[platform.machine()][1]
     body = (
@@ -89,10 +100,8 @@ def test_a_session_cannot_call_what_lasts_beyond_it_or_reaches_other_processes(e
         "    def refused(*call): return libc.syscall(*call) == -1 and ctypes.get_errno() == 38\n"
         f"    found = [name for name, number in {[(name, of[column]) for name, of in REFUSED.items()]}"
         " if not refused(number, 0, 0, 0, 0, 0, 0)]\n"
-        f"    found += [number for number in {[of[column] for of in OWN.values()]}"
-        " if not refused(number, 1, 7, 0, 0)]\n"
-        f"    found += [flag for flag in range(17, 31) if {0x7E02_0000} >> flag & 1"
-        f" if not refused({CLONE[column]}, 1 << flag | 17, 0, 0, 0, 0)]\n"
+        f"    found += [call for call in {[(ALLOWED[name][0][column], *more) for name, *more in BEYOND]}"
+        " if not refused(*call, 0, 0, 0)]\n"
         "    os.sched_setaffinity(0, os.sched_getaffinity(0))\n    raise ValueError(f'allowed: {found}')"
     )
     (finding,) = examine(f"{START}def train(model, task, shards):\n    {body}\n").failed
@@ -100,19 +109,34 @@ def test_a_session_cannot_call_what_lasts_beyond_it_or_reaches_other_processes(e
 
 
 def test_a_session_leaves_no_note_for_a_later_one(examine):
-    lines = [
-        f"    note({name!r}, lambda: {seen}, lambda: {leave})\n"
-        for name, (seen, leave) in NOTES.items()
-        if len(os.sched_getaffinity(0)) > 1 or name != "processors of the first process"  # there is no other number
-    ]
-    code = START.replace("def build", "import resource\ndef build", 1).replace(
-        "    return",
-        "    found = []\n    def note(name, seen, leave):\n        try:\n            if seen(): found.append(name)\n"
-        "        except OSError: pass\n        try: leave()\n        except OSError: pass\n"
-        f"{''.join(lines)}    if found: raise ValueError(f'seen: {{found}}')\n    return",
-    )
-    verdict = examine(f"{code}def train(model, task, shards):\n    fit(model, task, shards)\n")
-    assert not verdict.failed, verdict.lines(None)
+    def noted(notes):
+        return "".join(
+            f"    note({name!r}, lambda: {seen}, lambda: {leave})\n"
+            for name, (seen, leave) in notes.items()
+            if len(os.sched_getaffinity(0)) > 1 or name != "processors of the first process"  # there is no other number
+        )
+
+    ended = "    if found: raise ValueError(f'seen: {found}')\n"
+    code = START.replace("def build", f"import fcntl, resource, struct\n{NOTE}def build", 1)
+    code = code.replace("    return Big", f"{noted(NOTES)}{ended}    return Big")
+    data = f"    fd = {FILES}[0]\n{noted(DATA_NOTES)}{ended}"
+    for _ in range(2):  # the copies of the data are those of the examination before
+        verdict = examine(f"{code}def train(model, task, shards):\n{data}    fit(model, task, shards)\n")
+        assert not verdict.failed, verdict.lines(None)
+
+
+NOTE = """found = []
+def note(name, seen, leave):
+    try:
+        if seen(): found.append(name)
+    except OSError: pass
+    try: leave()
+    except OSError: pass
+def locked(fd):
+    try: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError: return True
+    finally: os.close(fd)
+"""
 
 
 def test_files_that_forbid_their_removal_are_removed(examine):
