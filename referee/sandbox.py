@@ -75,8 +75,8 @@ class Shard:
 class Tally:
     """Processes and threads of a session, those that run or wait for a core, memory, and CPU seconds.
 
-    A page of memory that several processes share counts for each of them. `waited` has each thread's seconds of waiting
-    for a core (schedstat of proc), by its number.
+    A page of memory that several processes share, and one of a file, counts for each of them. `waited` has each thread's
+    seconds of waiting for a core (schedstat of proc), by its number.
     """
 
     tasks: int
@@ -289,11 +289,7 @@ class Sandbox:
     def tally(self) -> Tally:
         """Return the number and memory of the session's processes and threads, of which the server and the first of
         the session's namespace are none."""
-        try:
-            processes = psutil.Process(self.process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            processes = []
-        server = processes.pop(0).pid if self.isolated and processes else None
+        server, processes = self._processes()
         states, memory, cpu = "", 0, 0.0
         waited: dict[int, float] = {}
         for process in processes:
@@ -301,8 +297,7 @@ class Sandbox:
                 cpu += sum(process.cpu_times()[:4])  # its own and those of its ended children
                 if process.ppid() == server:
                     continue
-                size = process.memory_info()
-                memory += size.rss - size.shared
+                memory += process.memory_info().rss
                 for thread in Path(f"/proc/{process.pid}/task").iterdir():
                     states += (thread / "stat").read_text().rpartition(")")[2][1]
                     with contextlib.suppress(OSError):  # a kernel that does not account for waits
@@ -310,12 +305,21 @@ class Sandbox:
         return Tally(len(states), states.count("R"), memory, cpu, waited)
 
     def memory_bytes(self) -> int:
-        """Return the memory of all processes of the sandbox, in which a page of several counts once."""
+        """Return the memory of the session's processes, in which a page of several counts once (proportional set
+        size)."""
         total = 0
-        for process in psutil.Process(self.process.pid).children(recursive=True):
+        for process in self._processes()[1]:
             with contextlib.suppress(psutil.Error):
                 total += process.memory_full_info().pss
         return total
+
+    def _processes(self) -> tuple[int | None, list[psutil.Process]]:
+        """Return the number of the server, if it is apart, and the processes of the session."""
+        try:
+            processes = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            processes = []
+        return processes.pop(0).pid if self.isolated and processes else None, processes
 
     def close(self) -> None:
         """End the server and with it every process in the sandbox."""

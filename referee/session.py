@@ -7,7 +7,7 @@ import select
 import socket
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import psutil
@@ -24,6 +24,11 @@ LAST_OUTPUT: Final = 2000
 """Bytes of a session's output that are kept."""
 
 
+def half_of_the_memory() -> int:
+    """Return half of the machine's memory, at most 32 GiB."""
+    return min(32 << 30, psutil.virtual_memory().total // 2)
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits of a submission; one that passes a limit is ended and rejected.
@@ -35,7 +40,8 @@ class Limits:
         late_seconds: work between hand-over and the first answer, beyond a tenth of the training time and the time of a
             second answer.
         processes: processes and threads at any time.
-        memory_bytes: memory of all processes; work_bytes: files in the work folder.
+        memory_bytes: memory of all processes, of which a page that several share counts once; work_bytes: files in the
+            work folder.
         output_bytes: standard output and error of a session.
         weights_bytes: weights at hand-over.
         code_bytes: files of the submission; literal_items: characters or elements of one literal in its code.
@@ -46,7 +52,7 @@ class Limits:
     answer_seconds: float = 60.0
     late_seconds: float = 10.0
     processes: int = 512
-    memory_bytes: int = 32 << 30
+    memory_bytes: int = field(default_factory=half_of_the_memory)
     work_bytes: int = 1 << 30
     output_bytes: int = 16 << 20
     weights_bytes: int = 8 << 30
