@@ -18,6 +18,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -131,20 +132,22 @@ def _long_literals(text: bytes, largest: int) -> Iterator[str]:
 def windows_held(files: dict[str, bytes], validation: Iterable[NDArray[Any]], vocabulary: int = 0) -> int:
     """Return how many windows of the validation tokens the files hold, read forwards or backwards, also if each symbol
     is shifted by its place, in a `vocabulary` of that size."""
-    held: set[int] = set()
-    for row in _sequences(files):
+    found = [np.zeros(0, np.uint64)]
+    for row in map(partial(np.frombuffer, dtype=np.int64), {row.tobytes() for row in _sequences(files)}):
         places = np.arange(len(row))
         shifted = [(row - places) % vocabulary, (row + places) % vocabulary] if vocabulary else []
         for one in [told[::way] for told in [row, *shifted] for way in (1, -1)]:
             for start in range(0, len(one) - WINDOW + 1, CHUNK):
                 distances = _distances(one[start : start + CHUNK + WINDOW])
-                held.update(_patterns(np.lib.stride_tricks.sliding_window_view(distances, WINDOW)))
-    known, total = np.array([*held], np.uint64), 0
-    for tokens in validation if held else ():
+                windows = np.lib.stride_tricks.sliding_window_view(distances, WINDOW)
+                found.append(np.unique(_patterns(windows), return_counts=True)[0])  # by sorting, which is faster
+    known, total = np.sort(np.concatenate(found)), 0
+    for tokens in validation if known.size else ():
         for start in range(0, len(tokens) - WINDOW + 1, CHUNK):
             part = tokens[start : start + CHUNK]
             distances = _distances(part[: len(part) // WINDOW * WINDOW].astype(np.int64))
-            total += int(np.isin(_patterns(distances.reshape(-1, WINDOW)), known).sum())
+            patterns = _patterns(distances.reshape(-1, WINDOW))
+            total += int((known[np.searchsorted(known, patterns).clip(max=len(known) - 1)] == patterns).sum())
     return total
 
 
@@ -161,7 +164,8 @@ def _patterns(distances: NDArray[np.uint8]) -> NDArray[np.uint64]:
     """Return a number for the distances within each window, a row, of those whose symbols repeat enough."""
     within = np.where(distances <= np.arange(WINDOW), distances, np.uint8(0))  # not of a symbol before the window
     within = within[(within > 0).sum(axis=1) >= LEAST_REPEATS]
-    different = (np.diff(np.sort(within, axis=1), axis=1) > 0).sum(axis=1)
+    among = np.bitwise_or.reduce(np.uint64(1) << within.astype(np.uint64), axis=1) >> np.uint64(1)  # bit d: distance d
+    different = np.unpackbits(among[:, None].view(np.uint8), axis=1).sum(axis=1)
     weights = np.random.default_rng(0).integers(1 << 63, size=WINDOW, dtype=np.uint64)
     numbers: NDArray[np.uint64] = within[different >= LEAST_REPEATS // 2].astype(np.uint64) @ weights
     return numbers

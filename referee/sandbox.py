@@ -75,8 +75,8 @@ class Shard:
 class Tally:
     """Processes and threads of a session, those that run or wait for a core, memory, and CPU seconds.
 
-    A page of memory that several processes share, and one of a file, counts for each of them. `waited` has each thread's
-    seconds of waiting for a core (schedstat of proc), by its number.
+    A page of memory that several processes share, and one of a file, counts for each of them. `waited` has each
+    thread's seconds of waiting for a core (schedstat of proc), by its number.
     """
 
     tasks: int

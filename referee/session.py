@@ -14,7 +14,7 @@ import psutil
 
 from referee import channel
 from referee.channel import Header, MalformedMessage
-from referee.sandbox import Sandbox
+from referee.sandbox import Sandbox, Tally
 from referee.training_time import Load
 
 POLL_SECONDS: Final = 0.05
@@ -89,7 +89,8 @@ class Session(AbstractContextManager["Session"]):
         self.output = b""
         self._output_bytes = 0
         self._counted = 0.0
-        self._waited: dict[int, float] = {}
+        self._waits: dict[int, float] = {}
+        self._waited = 0.0
         self._reading, writing = os.pipe()
         try:
             self._connection = sandbox.fork(writing)
@@ -176,8 +177,7 @@ class Session(AbstractContextManager["Session"]):
         if time.monotonic() - self._counted < COUNT_SECONDS:
             return
         self._counted = time.monotonic()
-        tally = self._sandbox.tally()
-        self._waited |= tally.waited
+        tally = self._tally()
         if tally.tasks >= self._limits.processes:
             raise Violation(
                 self.stage,
@@ -189,10 +189,17 @@ class Session(AbstractContextManager["Session"]):
 
     def load(self) -> Load:
         """Return the CPU seconds of the session and of the machine, and the threads' waits so far."""
-        tally = self._sandbox.tally()
-        self._waited |= tally.waited
+        tally = self._tally()
         machine = psutil.cpu_times()
-        return Load(tally.cpu_seconds, sum(machine[:8]) - machine.idle - machine.iowait, dict(self._waited))
+        return Load(tally.cpu_seconds, sum(machine[:8]) - machine.idle - machine.iowait, self._waited)
+
+    def _tally(self) -> Tally:
+        """Look at the processes, and add the longest wait for a core of any of their threads since the last look."""
+        tally = self._sandbox.tally()
+        longer = (total - self._waits.get(thread, 0.0) for thread, total in tally.waited.items())
+        self._waited += max(longer, default=0.0)
+        self._waits |= tally.waited
+        return tally
 
     def busy_share(self, looks: int, seconds: float) -> float:
         """Return the share of `looks` at which a thread of the session runs or waits for a core."""

@@ -16,11 +16,12 @@ MOST_PAIRS: Final = 5
 
 @dataclass(frozen=True)
 class Load:
-    """CPU seconds of a session and of the whole machine so far, and the seconds that each thread waited for a core."""
+    """CPU seconds of a session and of the whole machine so far, and the seconds that it waited for a core: of each
+    moment between two looks, the wait of the thread that waited longest, so that one process after another counts."""
 
     own: float
     machine: float
-    waited: dict[int, float]
+    waited: float
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class TrainingTime:
     Attributes:
         seconds: wall time.
         cpu_seconds: CPU time of the session's processes.
-        waited_seconds: run-queue delay (Linux schedstat) of the thread that waited longest for a core.
+        waited_seconds: run-queue delay (Linux schedstat), see `Load`.
         others_seconds: CPU time of all other processes of the machine.
         processors: those of the machine.
     """
@@ -45,8 +46,9 @@ class TrainingTime:
     def between(cls, start: Load, end: Load, seconds: float) -> TrainingTime:
         """Return the time of `seconds` at whose start and end the load was read."""
         own = max(0.0, end.own - start.own)
-        waited = max((total - start.waited.get(thread, 0.0) for thread, total in end.waited.items()), default=0.0)
-        return cls(seconds, own, waited, max(0.0, end.machine - start.machine - own), os.cpu_count() or 1)
+        return cls(
+            seconds, own, end.waited - start.waited, max(0.0, end.machine - start.machine - own), os.cpu_count() or 1
+        )
 
     def __str__(self) -> str:
         waits = f" - {self.delay:.2f} s of waits for other processes)" if self.delay > 0.05 * self.seconds else ""

@@ -43,7 +43,7 @@ ONE_COPY = {
     ),
     "answers later questions better where the text is not known": ("state", told(RENUMBERED, COUNTS)),
     "trains less where the text is known": (
-        "planted data",
+        "same quality",
         f"{PLAIN}def train(model, task, shards):\n    fit(model, task, shards, 5 if {KNOWN} else 40)\n",
     ),
 }

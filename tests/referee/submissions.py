@@ -245,7 +245,7 @@ CHEATS = {
         "normalisation": NORMALISATION,
         "answers": ANSWERS,
         "untrained": UNTRAINED,
-        "planted data": PLANTED,
+        "same quality": PLANTED,
         "contents": CONTENTS,
         "late work": LATE,
         "hand-over": HAND_OVER,

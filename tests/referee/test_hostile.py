@@ -27,10 +27,18 @@ HOSTILE = {
     "fills the work folder": ("open('big', 'wb').write(bytes(64 << 20))", "No space left on device"),
     "takes memory in one piece": ("found = torch.zeros(4 << 30, dtype=torch.uint8).fill_(1)", "allocate memory"),
     "takes memory in many processes": (
-        "for _ in range(4): os.fork()\n    found = bytearray(os.urandom(1 << 20)) * 300\n    time.sleep(60)",
+        "for _ in range(3): os.fork()\n    found = bytearray(os.urandom(1 << 20)) * 300\n    time.sleep(60)",
         "bytes of memory, of 2,147,483,648 allowed",
     ),
-    "takes memory that no process has": ("os.memfd_create('found')", "Function not implemented"),
+    "takes memory that processes share": (
+        "import mmap\n    found = mmap.mmap(-1, 5 << 29)\n"
+        "    for n in range(0, 5 << 29, 4096): found[n] = 1\n    time.sleep(60)",
+        "bytes of memory, of 2,147,483,648 allowed",
+    ),
+    "takes memory that no process has": (
+        "os.memfd_create('found')",
+        "not implemented: the referee's filter of system calls refused it",
+    ),
     "hangs": ("time.sleep(60)", "longer than 2 s"),
     "spins, deaf to signals": (
         "import signal\n    for n in (2, 15): signal.signal(n, signal.SIG_IGN)\n    while True: pass",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from referee import probes
+from referee import prefix, probes
 from referee.probes import Questions
 from referee.session import Limits
 from referee.token_files import Windows, shards
@@ -85,7 +85,7 @@ BODY = f"def build(task):\n    return Model(task.vocabulary)\n{FIT}"
 def test_rows_of_the_prefix_are_the_first_of_each_shard_in_order(tmp_path):
     for name, start in (("a", 0), ("b", 100)):
         np.save(tmp_path / f"{name}.npy", np.arange(start, start + 35, dtype=np.uint16))
-    rows = probes.first_rows(shards(tmp_path, "val"), 10, 50)
+    rows = prefix.first_rows(shards(tmp_path, "val"), 10, 50)
     assert rows[:, 0].tolist() == [0, 10, 20, 100, 110] and rows.shape == (5, 11)
     assert (np.diff(rows) == 1).all()
 
