@@ -66,7 +66,8 @@ def judged(
     mean, error, apart = float(own.mean()), *(float(np.std(of)) / math.sqrt(count) for of in (own, own - same))
     loss = min(max(bounded + float((own - same).mean()), mean - 3 * error), mean + 3 * error)
     hidden = (1 - UNSEEN ** (1 / count)) * (bounded - least) if count < len(claimed) else 0.0
-    low, high = loss - 2 * apart, loss + 2 * apart + hidden
+    moved = 2 * apart + abs(bounded - float(of_rows.mean()))
+    low, high = loss - moved, loss + moved + hidden
     text = f"loss {loss:.4f} ({low:.4f} to {high:.4f}) over the first {claimed.size:,} tokens; {count:,} of its "
     text += f"{len(claimed):,} rows have {mean:.4f} +- {error:.4f} by the referee's own arithmetic, and the script's "
     text += f"differs by {off:.2g} nats, of {LEAKED['loss']} allowed"

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
+from referee import child
 from referee.system_calls import ALLOWED, MACHINES, REFUSED
 from tests.referee.informed_cheats import DATA_NOTES, NOTES
 from tests.referee.submissions import FILES
@@ -50,6 +52,10 @@ HOSTILE = {
         "for number in (9, 19):\n        try: os.kill(1, number)\n        except OSError: pass\n    os._exit(0)",
         "ended without an answer",
     ),
+    "reads what it wrote to /tmp": (
+        "open('/tmp/a', 'w').write('found'); raise ValueError(open('/tmp/a').read(), os.access('/tmp/w', 2))",
+        "'found', False",
+    ),
     "writes to the host": ("open('/usr/x', 'w')", "Error"),
     "writes to the place of the validation data": (f"open({os.fspath(Path(__file__))!r}, 'w')", "No such file"),
     "hands over other weights": ("model.head.weight.data = torch.zeros(64, 1 << 15)", "return the module that is"),
@@ -73,6 +79,18 @@ def test_a_model_beyond_the_limit_of_weights_is_refused_before_training(examine)
     build = "def build(task):\n    return torch.nn.Linear(1 << 11, 1 << 11)\ndef train(*_):\n    pass\n"
     (finding,) = examine(START + build).failed
     assert finding.probe == "preparation" and "where at most 4,194,304 were due" in finding.reason
+
+
+def test_a_tensor_is_handed_over_with_the_storage_of_its_shape():
+    whole = torch.nn.Module()
+    whole.register_buffer("view", torch.arange(100_000)[:1])
+    assert len(child._state(whole)) < 4000
+
+
+def test_a_hand_over_of_much_more_than_was_built_is_refused(examine):
+    train = "def train(model, task, shards):\n    torch.save = lambda state, file: file.write(bytes(2 << 20))\n"
+    (finding,) = examine(START + train).failed
+    assert (finding.probe, "due" in finding.reason) == ("training", True), finding
 
 
 @pytest.mark.parametrize("name", ["starts processes that start processes", "prints without end", "hangs"])
