@@ -11,6 +11,7 @@ import torch
 
 from referee import child
 from referee.system_calls import ALLOWED, MACHINES, REFUSED
+from referee.verdict import Verdict
 from tests.referee.informed_cheats import DATA_NOTES, NOTES
 from tests.referee.submissions import FILES
 
@@ -134,7 +135,7 @@ def test_a_session_cannot_call_what_lasts_beyond_it_or_reaches_other_processes(e
     assert "ValueError: allowed: [] " in finding.reason, finding.reason
 
 
-def test_a_session_leaves_no_note_for_a_later_one(examine):
+def test_a_session_leaves_no_note_for_a_later_one(referee):
     def noted(notes):
         return "".join(
             f"    note({name!r}, lambda: {seen}, lambda: {leave})\n"
@@ -145,10 +146,10 @@ def test_a_session_leaves_no_note_for_a_later_one(examine):
     ended = "    if found: raise ValueError(f'seen: {found}')\n"
     code = START.replace("def build", f"import fcntl, resource, struct\n{NOTE}def build", 1)
     code = code.replace("    return Big", f"{noted(NOTES)}{ended}    return Big")
-    data = f"    fd = {FILES}[0]\n{noted(DATA_NOTES)}{ended}"
-    for _ in range(2):  # the copies of the data are those of the examination before
-        verdict = examine(f"{code}def train(model, task, shards):\n{data}    fit(model, task, shards)\n")
-        assert not verdict.failed, verdict.lines(None)
+    code += f"def train(model, task, shards):\n    fd = {FILES}[0]\n{noted(DATA_NOTES)}{ended}"
+    files = {"submission.py": code.encode(), "base.py": Path(__file__).with_name("base.py").read_bytes()}
+    for _ in range(2):
+        referee._train(files, "real", Verdict("0" * 64, True))  # raises Violation for a note that was seen
 
 
 NOTE = """found = []
