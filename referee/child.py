@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import io
 import json
 import math
@@ -120,6 +121,8 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
             text = traceback.format_exception_only(error)[-1].strip()
             if isinstance(error, SystemExit):
                 text += ": the script ended its process; catch SystemExit around its main in the adapter"
+            if os.strerror(errno.ENOSYS) in text:
+                text += ": the referee's filter of system calls refused it (docs/referee_trust.md)"
             place = traceback.extract_tb(error.__traceback__)[-1]
             text += f" ({Path(place.filename).name}:{place.lineno})"
         which = f"rank {rank.number}: " if rank.reports is not connection else ""
@@ -180,8 +183,9 @@ def _limit(limits: dict[str, int], isolated: bool) -> None:
 
 
 def _state(model: nn.Module) -> memoryview:
+    """Return the model's weights, each with a storage of its shape's size: that of a view can hold more."""
     file = io.BytesIO()
-    torch.save({name: value.detach().cpu() for name, value in model.state_dict().items()}, file)
+    torch.save({name: value.detach().cpu().clone() for name, value in model.state_dict().items()}, file)
     return file.getbuffer()
 
 

@@ -2,7 +2,8 @@
 
 They may know validation text by heart, whatever symbol stands for which token. Two sequences that are equal but for the
 names of their symbols repeat a symbol at the same distances. So windows of the files' texts and numbers are compared
-with windows of the validation tokens by these distances.
+with windows of the validation tokens by these distances, forwards and backwards. A text whose symbols depend on a key
+has other distances, and is not found.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,6 +85,7 @@ def examine(
     code_bytes: int,
     literal_items: int,
     validation: Iterable[NDArray[Any]] = (),
+    vocabulary: int = 0,
     measure: str = "loss",
 ) -> Finding:
     """Find data in the files: other kinds of files, too many bytes, long literals, text of the validation tokens."""
@@ -97,7 +100,7 @@ def examine(
             reasons += [f"{name}{reason}" for reason in _long_literals(text, literal_items)]
         elif len(text) > literal_items:
             reasons.append(f"{name} has {len(text):,} bytes, of {literal_items:,} allowed for a config")
-    if not reasons and (held := windows_held(files, validation)) > ALLOWED:
+    if not reasons and (held := windows_held(files, validation, vocabulary)) > ALLOWED:
         known, most = (count * WINDOW for count in (held, ALLOWED))
         reasons.append(f"the files hold about {known:,} tokens of the validation data, of {most:,} allowed")
     if reasons:
@@ -126,33 +129,45 @@ def _long_literals(text: bytes, largest: int) -> Iterator[str]:
         yield f" has {numbers:,} numbers, of {largest:,} allowed"
 
 
-def windows_held(files: dict[str, bytes], validation: Iterable[NDArray[Any]]) -> int:
-    """Return how many windows of the validation tokens the files hold."""
-    held: set[int] = set()
-    for row in _sequences(files):
-        for start in range(0, len(row) - WINDOW + 1, CHUNK):
-            held.update(
-                _patterns(np.lib.stride_tricks.sliding_window_view(row[start : start + CHUNK + WINDOW], WINDOW))
-            )
-    known, total = np.array([*held], np.uint64), 0
-    for tokens in validation if held else ():
+def windows_held(files: dict[str, bytes], validation: Iterable[NDArray[Any]], vocabulary: int = 0) -> int:
+    """Return how many windows of the validation tokens the files hold, read forwards or backwards, also if each symbol
+    is shifted by its place, in a `vocabulary` of that size."""
+    found = [np.zeros(0, np.uint64)]
+    for row in map(partial(np.frombuffer, dtype=np.int64), {row.tobytes() for row in _sequences(files)}):
+        places = np.arange(len(row))
+        shifted = [(row - places) % vocabulary, (row + places) % vocabulary] if vocabulary else []
+        for one in [told[::way] for told in [row, *shifted] for way in (1, -1)]:
+            for start in range(0, len(one) - WINDOW + 1, CHUNK):
+                distances = _distances(one[start : start + CHUNK + WINDOW])
+                windows = np.lib.stride_tricks.sliding_window_view(distances, WINDOW)
+                found.append(np.unique(_patterns(windows), return_counts=True)[0])  # by sorting, which is faster
+    known, total = np.sort(np.concatenate(found)), 0
+    for tokens in validation if known.size else ():
         for start in range(0, len(tokens) - WINDOW + 1, CHUNK):
             part = tokens[start : start + CHUNK]
-            part = part[: len(part) // WINDOW * WINDOW].astype(np.int64)
-            total += int(np.isin(_patterns(part.reshape(-1, WINDOW)), known).sum())
+            distances = _distances(part[: len(part) // WINDOW * WINDOW].astype(np.int64))
+            patterns = _patterns(distances.reshape(-1, WINDOW))
+            total += int((known[np.searchsorted(known, patterns).clip(max=len(known) - 1)] == patterns).sum())
     return total
 
 
-def _patterns(rows: Symbols) -> NDArray[np.uint64]:
-    """Return a number for the distances at which symbols are repeated, of each of the `rows` that repeat enough."""
-    distances = np.zeros((len(rows), WINDOW), np.uint8)
-    for place in range(1, WINDOW):
-        equal = rows[:, :place][:, ::-1] == rows[:, place, None]
-        distances[:, place] = np.where(equal.any(axis=1), equal.argmax(axis=1) + 1, 0)
-    different = (np.diff(np.sort(distances, axis=1), axis=1) > 0).sum(axis=1)
-    enough = ((distances > 0).sum(axis=1) >= LEAST_REPEATS) & (different >= LEAST_REPEATS // 2)
+def _distances(symbols: Symbols) -> NDArray[np.uint8]:
+    """Return the distance of each symbol to the one before that equals it, 0 beyond a window."""
+    order = np.argsort(symbols, kind="stable")
+    later = np.flatnonzero(np.diff(symbols[order]) == 0) + 1
+    distances = np.zeros(len(symbols), np.int64)
+    distances[order[later]] = order[later] - order[later - 1]
+    return np.where(distances < WINDOW, distances, 0).astype(np.uint8)
+
+
+def _patterns(distances: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Return a number for the distances within each window, a row, of those whose symbols repeat enough."""
+    within = np.where(distances <= np.arange(WINDOW), distances, np.uint8(0))  # not of a symbol before the window
+    within = within[(within > 0).sum(axis=1) >= LEAST_REPEATS]
+    among = np.bitwise_or.reduce(np.uint64(1) << within.astype(np.uint64), axis=1) >> np.uint64(1)  # bit d: distance d
+    different = np.unpackbits(among[:, None].view(np.uint8), axis=1).sum(axis=1)
     weights = np.random.default_rng(0).integers(1 << 63, size=WINDOW, dtype=np.uint64)
-    numbers: NDArray[np.uint64] = distances[enough].astype(np.uint64) @ weights
+    numbers: NDArray[np.uint64] = within[different >= LEAST_REPEATS // 2].astype(np.uint64) @ weights
     return numbers
 
 

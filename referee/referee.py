@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from judging.ground.errors import ExitCode, TimedrunError, UsageError
-from referee import contents, probes, training_time
+from referee import contents, prefix, probes, training_time
 from referee.images import ImageFiles, Images
 from referee.probes import LEAKED, Measured, Probed, Questions
 from referee.sandbox import Sandbox, WatchedFolder, readable
@@ -43,10 +43,16 @@ DISTANCES: Final = {
 """Probe -> answers whose total variation distance it judges."""
 FEW: Final = 4
 """Times as many tokens or images as were asked: a training on fewer is named in the verdict."""
-UNCACHED: Final = (
-    "the system's files do not fit into half of the free memory: a session can leave notes for a later one by reading "
-    "them"
+FORGOTTEN: Final = "what the kernel remembers of names and files was dropped before each session"
+NOT_FORGOTTEN: Final = (
+    "not closed here: this user may not make the kernel forget which names a session looked up, which a later one can "
+    "tell by the time of its own look"
 )
+UNCACHED: Final = (
+    "; the system's files do not fit into half of the free memory, so that the same is true of reading them"
+)
+SIZES: Final = 2, 1 << 20
+"""Times the size of the untrained model, and bytes, that trained weights may have; numbers may become wider."""
 UNTRAINED_ROWS: Final = 16
 UNTRAINED_NATS: Final = 0.05
 UNTRAINED_ACCURACY: Final = 0.15
@@ -82,8 +88,8 @@ class Examination:
     rows: int = 512
     tolerance: float = 1e-3
     margin: float = 0.05
-    time_ratio: float = 1.25
-    time_grace: float = 2.0
+    time_ratio: float = Allowance.ratio
+    time_grace: float = Allowance.grace
     prefix: int = 0
     target: float | None = None
     fixed: tuple[int, ...] = ()
@@ -199,10 +205,12 @@ class Referee(AbstractContextManager["Referee"]):
         verdict = Verdict(contents.digest(files), self.sandbox.isolated, measure=measure)
         known = map(read, self.data.validation) if isinstance(self.data, Text) else ()
         most = {"code_bytes": limits.code_bytes, "literal_items": limits.literal_items}
-        finding = contents.examine(files, **most, validation=known, measure=measure)
+        finding = contents.examine(files, **most, validation=known, vocabulary=self.data.choices, measure=measure)
         verdict.findings.append(finding)
-        if self.sandbox.isolated and not self.sandbox.cached:
-            verdict.findings.append(Finding("sandbox", True, UNCACHED))
+        if self.sandbox.isolated:
+            text = FORGOTTEN if self.sandbox.forgets else NOT_FORGOTTEN + UNCACHED * (not self.sandbox.cached)
+            verdict.open_channel = not self.sandbox.forgets
+            verdict.findings.append(Finding("sandbox", True, text))
         if finding.passed:
             try:
                 self._examine(files, verdict)
@@ -221,20 +229,20 @@ class Referee(AbstractContextManager["Referee"]):
         add(Finding("preparation", True, f"{slowest:.2f} s before the clock", {"seconds": slowest}))
         add(Finding("training", True, f"{real.time.seconds:.2f} s", {"seconds": real.time.seconds}))
         busy = max(training.busy for training in trained.values())
-        text = f"at work at {busy:.0%} of the looks after the weights were received, of {BUSY_SHARE:.0%} allowed"
+        text = f"at work at {busy:.0%} of the looks after the weights had arrived, of {BUSY_SHARE:.0%} allowed"
         add(Finding("hand-over", busy <= BUSY_SHARE, text, {"share": busy}))
 
         of_kind = self.data.questions(self._draw)  # anew: the error of this sample is in the spread of several
         rows = of_kind["real"]
         batch = probes.question_rows(rows.positions.shape[1], self.data.choices)
-        cuts = probes.draw_cuts(rows, probes.CUTS, self._draw)
+        cuts = {name: probes.draw_cuts(rows, probes.CUTS, self._draw) for name in names}  # a rule may suit one of them
         probed: dict[str, Probed] = {}
         earlier = len(verdict.findings)
         for name in names:
             if verdict.failed:  # a breach ends the examination
                 return
             session = partial(self._questions, files, trained[name].weights, verdict)
-            probed[name] = probes.probe(session, of_kind[name], cuts, batch)
+            probed[name] = probes.probe(session, of_kind[name], cuts[name], batch)
             if measure == "loss":
                 finite(probed[name].measured)
             verdict.findings[earlier:] = self._held(probed, 0.1 * real.time.seconds)
@@ -242,7 +250,7 @@ class Referee(AbstractContextManager["Referee"]):
         uniform = math.log(self.data.choices)
         chance = self.data.commonest if isinstance(self.data, ImageFiles) else 1 / self.data.choices
         with self._questions(files, trained[names[0]].untrained, verdict) as questions:
-            untrained = probes.measure(questions, few, cuts[:, : len(few.inputs)], batch)
+            untrained = probes.measure(questions, few, cuts[names[0]][:, : len(few.inputs)], batch)
         text = f"loss {untrained.loss:.4f} before training; equal probabilities have {uniform:.4f}"
         passed = untrained.loss >= uniform - UNTRAINED_NATS
         if measure == "accuracy":
@@ -259,7 +267,7 @@ class Referee(AbstractContextManager["Referee"]):
             text += f" in training; disguised, the others have {numbers['accuracy_of_others']:.4f}"
         add(Finding("answers", True, text, numbers))
         add(Finding("normalisation", True, "computed by the referee"))
-        add(self._near(ours, theirs, "planted data", f"with {self.data.changed}"))
+        add(self._near(ours, theirs, "same quality", f"with {self.data.changed}"))
 
         def again() -> tuple[TrainingTime, TrainingTime]:
             self._draw.shuffle(names)
@@ -270,24 +278,25 @@ class Referee(AbstractContextManager["Referee"]):
         add(training_time.judged(allowance, (planted.time, real.time), again, self.data.changed))
         # The result is that of the run in which nothing cached could help; what it does when it is loaded is training.
         verdict.train_seconds, verdict.loss = planted.time.seconds + probed["planted"].late_seconds, theirs.loss
+        verdict.waited_seconds = planted.time.delay
         trained_on = planted.time.seconds / (3 * probed["planted"].row_seconds)
         if trained_on < FEW * len(rows.inputs):
             verdict.remark = (
                 "before the hand-over it trained for so short a time that, at the speed of its answers, about "
                 f"{trained_on * self.data.units:,.0f} {self.data.unit} can have passed forward and back: it may be a "
-                "table of counts, or one that was brought along, or answer more slowly than it learns; read the script"
+                "table of counts, or one that was brought along, or answer more slowly than it learns"
             )
         if self.settings.prefix and isinstance(self.data, Text) and isinstance(windows := of_kind["planted"], Windows):
             session = partial(self._questions, files, planted.weights, verdict)
-            first = probes.first_rows(self.data.validation, self.data.units, self.settings.prefix)
+            first = prefix.first_rows(self.data.validation, self.data.units, self.settings.prefix)
             all_rows = self.data.numbers[first]
             with session() as questions:
-                claimed = probes.prefix_losses(questions, all_rows, batch)
-            chosen, checked = probes.prefix_sample(all_rows, windows, self._draw)
+                claimed = prefix.claims(questions, all_rows, batch)
+            chosen, checked = prefix.sample(all_rows, windows, self._draw)
             full = probes.probe(session, checked, probes.draw_cuts(checked, probes.CUTS, self._draw), batch)
             held = self._held({"planted": full}, 0.1 * real.time.seconds)
             verdict.findings += [finding for finding in held if not finding.passed]
-            add(probes.judged_prefix(claimed, chosen, checked, full.measured))
+            add(prefix.judged(claimed, chosen, checked.positions, full.measured))
         quality, least, sign, without = verdict.loss, uniform, 1, "equal probabilities have"
         if measure == "accuracy":
             quality = verdict.accuracy = float(theirs.hits.mean())
@@ -309,11 +318,11 @@ class Referee(AbstractContextManager["Referee"]):
         for name in probed[kinds[0]].distances:
             kind = max(kinds, key=lambda kind: probed[kind].distances[name])
             value = probed[kind].distances[name]
-            text = f"{DISTANCES[name]} differ by {value:.2g} in total variation{which[kind]}, of {tolerance:g} allowed"
+            text = f"{DISTANCES[name]} differ by {value:.2g} of probability{which[kind]}, of {tolerance:g} allowed"
             findings.append(Finding(name, value <= tolerance, text, {"distance": value, "tolerance": tolerance}))
         kind = max(kinds, key=lambda kind: probed[kind].gain)
         gain = probed[kind].gain
-        name, text = "causality", f"sight of the next token lowers the loss by {gain:.2g} nats"
+        name, text = "causality", f"where it can see the next token, its loss is lower by {gain:.2g} nats"
         if self.data.measure == "accuracy":
             name, text = "order", f"{gain:.2%} of the images have another class in another order"
         allowed = LEAKED[self.data.measure]
@@ -367,7 +376,8 @@ class Referee(AbstractContextManager["Referee"]):
             load = session.load()
             released = time.monotonic()
             self.sandbox.give_data(self._copies[name])
-            _, weights = session.wait("trained", limits.budget_seconds, limits.weights_bytes)
+            largest = min(limits.weights_bytes, SIZES[0] * len(untrained) + SIZES[1])
+            _, weights = session.wait("trained", limits.budget_seconds, largest)
             received = time.monotonic()
             session.stage = "hand-over"
             duration = TrainingTime.between(load, session.load(), received - released)

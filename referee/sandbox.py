@@ -33,7 +33,8 @@ SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr")
 FILES: Final = ("/etc/ld.so.cache", "/etc/alternatives", "/sys/devices/system/cpu")
 DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 WORK: Final = "/referee"
-"""Working folder of isolated code. `/tmp` is a link to it, unless the environment itself is in `/tmp`."""
+"""Working folder of isolated code. `/tmp` is a link to it, or to a folder in it if the environment itself is there."""
+DROP: Final = Path("/proc/sys/vm/drop_caches")
 PACKAGE: Final = Path(__file__).resolve().parent
 WATCH: Final = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 READY_SECONDS: Final = 120.0
@@ -74,8 +75,8 @@ class Shard:
 class Tally:
     """Processes and threads of a session, those that run or wait for a core, memory, and CPU seconds.
 
-    A page of memory that several processes share counts for each of them. `waited` has each thread's seconds of waiting
-    for a core (schedstat of proc), by its number.
+    A page of memory that several processes share, and one of a file, counts for each of them. `waited` has each
+    thread's seconds of waiting for a core (schedstat of proc), by its number.
     """
 
     tasks: int
@@ -130,7 +131,7 @@ def mounts(root: str, data: Mapping[str, Sequence[Shard]]) -> str:
     for path in [*filter(Path.exists, map(Path, FILES)), *readable()]:
         bind(path, path)
     for device in [*(Path("/dev", name) for name in DEVICES), *sorted(Path("/dev").glob("nvidia*"))]:
-        bind(device, device, "remount,bind,nosuid")
+        bind(device, device, "remount,bind,ro,nosuid")  # they can be written to; their times cannot be set
     lines += ["mkdir -p etc", "echo 127.0.0.1 localhost >etc/hosts", "echo hosts: files >etc/nsswitch.conf"]
     lines.append("mkdir data && mount -t tmpfs -o mode=755,size=16m tmpfs data")  # removed by the server
     for name, shards in data.items():
@@ -215,7 +216,17 @@ class Sandbox:
         """Wait until the server can start sessions; the files of the data may be gone."""
         system = [path for path in map(Path, SYSTEM) if path.is_dir() and not path.is_symlink()]
         self.cached = self.isolated and read_ahead([*system, *readable()])
+        self.forgets = self.isolated and self._drop_caches()
         self._wait_for("ready")
+
+    def _drop_caches(self) -> bool:
+        """Drop the kernel's memory of looked up names, and of files' pages unless all are there; return False if this
+        process may not."""
+        try:
+            DROP.write_text("2" if self.cached else "3")
+        except OSError:
+            return False
+        return True
 
     def _wait_for(self, message: str) -> None:
         try:
@@ -238,6 +249,7 @@ class Sandbox:
         # Of the machine a session sees nothing in /proc: its counters could be read as notes. A GPU's driver needs it.
         shown = "hidepid=invisible" if any(Path("/dev").glob("nvidia*")) else "hidepid=invisible,subset=pid"
         told = {"isolated": self.isolated, "root": os.geteuid() == 0, "proc": shown}
+        told["within_tmp"] = [os.fspath(path) for path in readable() if path.is_relative_to("/tmp")]
         return {"data": options, "work": work, "work_bytes": work_bytes, **told}
 
     def _refuse(self, reason: str) -> None:
@@ -255,6 +267,8 @@ class Sandbox:
 
     def fork(self, output: int) -> socket.socket:
         """Start a session whose standard output and error go to `output`; return the connection to it."""
+        if self.forgets:
+            self._drop_caches()
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self.control, [b"fork"], [theirs.fileno(), output])
@@ -275,11 +289,7 @@ class Sandbox:
     def tally(self) -> Tally:
         """Return the number and memory of the session's processes and threads, of which the server and the first of
         the session's namespace are none."""
-        try:
-            processes = psutil.Process(self.process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            processes = []
-        server = processes.pop(0).pid if self.isolated and processes else None
+        server, processes = self._processes()
         states, memory, cpu = "", 0, 0.0
         waited: dict[int, float] = {}
         for process in processes:
@@ -287,8 +297,7 @@ class Sandbox:
                 cpu += sum(process.cpu_times()[:4])  # its own and those of its ended children
                 if process.ppid() == server:
                     continue
-                size = process.memory_info()
-                memory += size.rss - size.shared
+                memory += process.memory_info().rss
                 for thread in Path(f"/proc/{process.pid}/task").iterdir():
                     states += (thread / "stat").read_text().rpartition(")")[2][1]
                     with contextlib.suppress(OSError):  # a kernel that does not account for waits
@@ -296,12 +305,21 @@ class Sandbox:
         return Tally(len(states), states.count("R"), memory, cpu, waited)
 
     def memory_bytes(self) -> int:
-        """Return the memory of all processes of the sandbox, in which a page of several counts once."""
+        """Return the memory of the session's processes, in which a page of several counts once (proportional set
+        size)."""
         total = 0
-        for process in psutil.Process(self.process.pid).children(recursive=True):
+        for process in self._processes()[1]:
             with contextlib.suppress(psutil.Error):
                 total += process.memory_full_info().pss
         return total
+
+    def _processes(self) -> tuple[int | None, list[psutil.Process]]:
+        """Return the number of the server, if it is apart, and the processes of the session."""
+        try:
+            processes = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            processes = []
+        return processes.pop(0).pid if self.isolated and processes else None, processes
 
     def close(self) -> None:
         """End the server and with it every process in the sandbox."""

@@ -16,6 +16,7 @@ from judging.pages.table import Table
 from judging.scoring.interval import as_values
 from judging.scoring.target_test import LEVEL, NotTestable, TargetTest, target_test
 from mlevents.student_t import mean_margin
+from referee.training_time import Allowance
 from referee.verdict import Verdict
 
 
@@ -27,11 +28,13 @@ class Series:
         verdicts: verdicts of the examinations that ended, without a target: up to the first with a breach.
         target: loss in nats, or accuracy, that the mean must reach with p < 0.01 by a one-sided t test; None for none.
         planned: number of examinations, of which an interruption can leave some; None for as many as there are.
+        allowed: by how much the training times may differ, without waits that other processes explain.
     """
 
     verdicts: list[Verdict]
     target: float | None
     planned: int | None = None
+    allowed: Allowance = Allowance()
 
     @property
     def breach(self) -> Verdict | None:
@@ -68,6 +71,18 @@ class Series:
         """Return the training time of each finished examination."""
         return [verdict.train_seconds for verdict in self.finished if verdict.train_seconds is not None]
 
+    @property
+    def uneven(self) -> str:
+        """Return what is wrong with the training times, of which none may be much longer than another; "" if nothing
+        is."""
+        times = [of.train_seconds - of.waited_seconds for of in self.finished if of.train_seconds is not None]
+        return self.allowed.uneven(times)
+
+    @property
+    def remark(self) -> str:
+        """Return why somebody has to read the script, "" if there is no reason."""
+        return next((verdict.remark for verdict in self.finished if verdict.remark), "")
+
     @cached_property
     def test(self) -> TargetTest | NotTestable | None:
         """Return the test of the mean against the target, None without a target and where runs are missing.
@@ -101,18 +116,20 @@ class Series:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return OK if the submission is accepted, ERROR after a breach, INCONCLUSIVE if examinations are undecided or
-        missing, TARGET_NOT_REACHED if only the target fails."""
+        """Return OK if the submission is accepted, READ_SCRIPT if its script must be read first, ERROR after a breach,
+        INCONCLUSIVE if examinations are undecided, uneven or missing, TARGET_NOT_REACHED if only the target fails."""
         if self.breach:
             return ExitCode.ERROR
-        if self.undecided or self.unfinished:
+        if self.undecided or self.unfinished or self.uneven:
             return ExitCode.INCONCLUSIVE
-        return ExitCode.TARGET_NOT_REACHED if self.reason else ExitCode.OK
+        if self.reason:
+            return ExitCode.TARGET_NOT_REACHED
+        return ExitCode.READ_SCRIPT if self.remark else ExitCode.OK
 
     @property
     def sentence(self) -> str:
         """Return the verdict as one line."""
-        where = "" if all(verdict.isolated for verdict in self.verdicts) else "; NOT ISOLATED"
+        where = next((verdict.where for verdict in self.verdicts if verdict.where), "")
         count = len(self.finished)
         runs = f"{count} run{'s' * (count != 1)}"
         measured = f"mean {self.measure} {_mean(self.qualities, 4)} in {_mean(self.seconds, 2)} s of training, {runs}"
@@ -123,12 +140,16 @@ class Series:
             return f"unfinished, {count} of {self.planned} runs: {measured}{where}"
         if self.undecided:
             return f"run {self.verdicts.index(self.undecided) + 1}: {self.undecided.sentence}; {measured}"
+        if self.uneven:
+            return f"undecided: {self.uneven}; {measured}{where}"
         if self.reason:
             target = f"target {self.target:.4f}, " if self.target is not None else ""
             return f"rejected: {target}{measured}: {self.reason}{where}"
         reached = ""
         if test := self._tested:
             reached = f"; target {self.target:.4f} reached with p = {test.p_t:.2g} ({test.p_sign:.2g} by the sign test)"
+        if self.remark:
+            return f"read the script: {measured}{reached}, but {self.remark}{where}"
         return f"accepted: {measured}{reached}{where}"
 
     def as_json(self) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 It never runs submitted code. The data are opened where they are mounted, then the mount is removed, so that a
 submission has them only from the moment at which the referee starts the clock. A session has its own process numbers,
-network, kernel objects, work folder and, if the referee is root, user: it sees no process and no file of another.
+network, kernel objects, work folder, open files and, if the referee is root, user: it sees no process and no file of
+another. Locks, offsets and flags belong to an open file, so the data are opened anew for each session.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ USERS: Final = range(61_000, 65_000)
 """User ids, of which each session gets one by lot if the referee is started by root."""
 NEW_NAMESPACES: Final = 0x6C02_0000
 """CLONE_NEWNS, NEWUTS, NEWIPC, NEWPID and NEWNET."""
+BIND: Final = 0x5000
+"""MS_BIND and MS_REC."""
 Shards = dict[str, list[list[Any]]]
 """Data set's name -> [descriptor, offset in bytes, tokens, dtype] of each shard."""
 
@@ -45,12 +48,13 @@ def set_dumpable(allowed: bool) -> None:
     _called("prctl", 4, ctypes.c_ulong(allowed), 0, 0, 0)
 
 
-def enter_namespaces(work: str, work_bytes: int, user: int | None, shown: str) -> None:
+def enter_namespaces(work: str, work_bytes: int, user: int | None, shown: str, within_tmp: list[str]) -> None:
     """Leave this process for one that is the first of new namespaces, with an empty work folder and a loopback.
 
     Args:
         user: owner of the folder `work`, which holds at most `work_bytes`; None for this one.
         shown: options of /proc.
+        within_tmp: folders of the environment in /tmp, which stay there; the rest of /tmp is in `work`.
 
     Raises:
         OSError: the kernel refused.
@@ -63,6 +67,16 @@ def enter_namespaces(work: str, work_bytes: int, user: int | None, shown: str) -
     owner = "" if user is None else f",uid={user},gid={user}"
     options = f"mode=700,size={work_bytes}{owner}"
     _called("mount", b"tmpfs", work.encode(), b"tmpfs", ctypes.c_ulong(0x6), options.encode())
+    if kept := [(os.open(path, os.O_PATH), path) for path in within_tmp]:
+        os.mkdir(own := os.path.join(work, "tmp"))
+        os.chmod(own, 0o1777)
+        _called("mount", own.encode(), b"/tmp", None, ctypes.c_ulong(BIND), None)
+        mask = os.umask(0o022)
+        for descriptor, path in kept:
+            os.makedirs(path, exist_ok=True)
+            _called("mount", f"/proc/self/fd/{descriptor}".encode(), path.encode(), None, ctypes.c_ulong(BIND), None)
+            os.close(descriptor)
+        os.umask(mask)
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
 
@@ -78,6 +92,13 @@ def drop_rights(user: int | None) -> None:
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     _called("capset", struct.pack("Ii", 0x2008_0522, 0), bytes(24))
+
+
+def close_others(kept: list[int]) -> None:
+    """Close all descriptors but the standard ones and `kept`."""
+    ends = sorted(kept)
+    for low, high in zip([2, *ends], [*ends, os.sysconf("SC_OPEN_MAX")], strict=True):
+        os.closerange(low + 1, high)
 
 
 def first_process(work: int) -> None:
@@ -120,7 +141,7 @@ def serve(control: socket.socket, arguments: dict[str, Any], shards: Shards) -> 
 
     def enter() -> int | None:
         user = secrets.choice(USERS) if arguments["root"] else None
-        enter_namespaces(work, arguments["work_bytes"], user, arguments["proc"])
+        enter_namespaces(work, arguments["work_bytes"], user, arguments["proc"], arguments["within_tmp"])
         return user
 
     os.umask(0o077)
@@ -145,12 +166,13 @@ def serve(control: socket.socket, arguments: dict[str, Any], shards: Shards) -> 
         match text.decode().split():
             case ["fork"]:
                 gate, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                for shard in (shard for files in shards.values() for shard in files):
+                    os.posix_fadvise(shard[0], 0, 0, os.POSIX_FADV_WILLNEED)  # whatever an earlier session read
                 running = os.fork()
                 if running == 0:
-                    for shard in (shard for files in shards.values() for shard in files):
-                        os.close(shard[0])
                     control.close()
                     gate.close()
+                    close_others([*descriptors, inside.fileno()])
                     if isolated:
                         user = enter()
                         if code := os.fork():
@@ -166,10 +188,12 @@ def serve(control: socket.socket, arguments: dict[str, Any], shards: Shards) -> 
                 for descriptor in descriptors:
                     os.close(descriptor)
             case ["data", name] if gate:
-                of_name = shards[name]
+                described = json.dumps([rest for _, *rest in shards[name]]).encode()
+                anew = [os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY) for descriptor, *_ in shards[name]]
                 with contextlib.suppress(OSError):  # a process that ended; its connection to the referee says so
-                    described = json.dumps([rest for _, *rest in of_name]).encode()
-                    socket.send_fds(gate, [described], [descriptor for descriptor, *_ in of_name])
+                    socket.send_fds(gate, [described], anew)
+                for descriptor in anew:
+                    os.close(descriptor)
             case ["end"]:
                 _end(running)
                 control.send(b"clean" if isolated or _wiped(work) else b"dirty")
@@ -198,7 +222,7 @@ def _wiped(work: str) -> bool:
 
 def main() -> None:
     """Run as `python -m referee.server DESCRIPTOR` of a socket of type SOCK_SEQPACKET, whose first message is JSON of
-    data, work, work_bytes, isolated, root, proc and device: a session can read the command line."""
+    data, work, work_bytes, isolated, root, proc, within_tmp and device: a session can read the command line."""
     control = socket.socket(fileno=int(sys.argv[1]))
     arguments = json.loads(control.recv(MESSAGE_BYTES))
     shards = {

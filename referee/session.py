@@ -7,14 +7,14 @@ import select
 import socket
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import psutil
 
 from referee import channel
 from referee.channel import Header, MalformedMessage
-from referee.sandbox import Sandbox
+from referee.sandbox import Sandbox, Tally
 from referee.training_time import Load
 
 POLL_SECONDS: Final = 0.05
@@ -22,6 +22,11 @@ COUNT_SECONDS: Final = 0.25
 """Time between two looks at the processes."""
 LAST_OUTPUT: Final = 2000
 """Bytes of a session's output that are kept."""
+
+
+def half_of_the_memory() -> int:
+    """Return half of the machine's memory, at most 32 GiB."""
+    return min(32 << 30, psutil.virtual_memory().total // 2)
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,8 @@ class Limits:
         late_seconds: work between hand-over and the first answer, beyond a tenth of the training time and the time of a
             second answer.
         processes: processes and threads at any time.
-        memory_bytes: memory of all processes; work_bytes: files in the work folder.
+        memory_bytes: memory of all processes, of which a page that several share counts once; work_bytes: files in the
+            work folder.
         output_bytes: standard output and error of a session.
         weights_bytes: weights at hand-over.
         code_bytes: files of the submission; literal_items: characters or elements of one literal in its code.
@@ -46,7 +52,7 @@ class Limits:
     answer_seconds: float = 60.0
     late_seconds: float = 10.0
     processes: int = 512
-    memory_bytes: int = 32 << 30
+    memory_bytes: int = field(default_factory=half_of_the_memory)
     work_bytes: int = 1 << 30
     output_bytes: int = 16 << 20
     weights_bytes: int = 8 << 30
@@ -83,7 +89,8 @@ class Session(AbstractContextManager["Session"]):
         self.output = b""
         self._output_bytes = 0
         self._counted = 0.0
-        self._waited: dict[int, float] = {}
+        self._waits: dict[int, float] = {}
+        self._waited = 0.0
         self._reading, writing = os.pipe()
         try:
             self._connection = sandbox.fork(writing)
@@ -170,8 +177,7 @@ class Session(AbstractContextManager["Session"]):
         if time.monotonic() - self._counted < COUNT_SECONDS:
             return
         self._counted = time.monotonic()
-        tally = self._sandbox.tally()
-        self._waited |= tally.waited
+        tally = self._tally()
         if tally.tasks >= self._limits.processes:
             raise Violation(
                 self.stage,
@@ -183,10 +189,17 @@ class Session(AbstractContextManager["Session"]):
 
     def load(self) -> Load:
         """Return the CPU seconds of the session and of the machine, and the threads' waits so far."""
-        tally = self._sandbox.tally()
-        self._waited |= tally.waited
+        tally = self._tally()
         machine = psutil.cpu_times()
-        return Load(tally.cpu_seconds, sum(machine[:8]) - machine.idle - machine.iowait, dict(self._waited))
+        return Load(tally.cpu_seconds, sum(machine[:8]) - machine.idle - machine.iowait, self._waited)
+
+    def _tally(self) -> Tally:
+        """Look at the processes, and add the longest wait for a core of any of their threads since the last look."""
+        tally = self._sandbox.tally()
+        longer = (total - self._waits.get(thread, 0.0) for thread, total in tally.waited.items())
+        self._waited += max(longer, default=0.0)
+        self._waits |= tally.waited
+        return tally
 
     def busy_share(self, looks: int, seconds: float) -> float:
         """Return the share of `looks` at which a thread of the session runs or waits for a core."""

@@ -22,23 +22,34 @@ REFUSED: Final = {
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
     # Priorities of other processes.
     "setpriority": (141, 140), "ioprio_set": (251, 30),
-    # Which pages of the system's files are in memory.
+    # Which pages of the system's files are in memory, and on which node; the system's load and free memory.
     "fadvise64": (221, 223), "readahead": (187, 213), "mincore": (27, 232), "cachestat": (451, 451),
-    "preadv2": (327, 286), "pwritev2": (328, 287), "process_madvise": (440, 440),
+    "preadv2": (327, 286), "pwritev2": (328, 287), "process_madvise": (440, 440), "sysinfo": (99, 179),
+    "mbind": (237, 235), "move_pages": (279, 239), "migrate_pages": (256, 238), "set_mempolicy_home_node": (450, 450),
     # Ways past the filter, and the kernel's counters.
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
 }
-OWN: Final = {
-    "prlimit64": (302, 261), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
-    "sched_setaffinity": (203, 122), "sched_setattr": (314, 274),
-}
-"""Calls that a thread may use on itself, as process 0, and on no other."""
-# fmt: on
-CLONE: Final = (56, 220)
+CALLER: Final = ((0, 0xFFFF_FFFF, (0,)),)
+"""Process 0, the caller itself, and no other."""
 NEW_NAMESPACES: Final = 0x7E02_0000
 """Flags of clone that make namespaces: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
-FIRST_ARGUMENT: Final = 16
+ALLOWED: Final[dict[str, tuple[tuple[int, int], tuple[tuple[int, int, tuple[int, ...]], ...]]]] = {
+    "prlimit64": ((302, 261), CALLER), "sched_setparam": ((142, 118), CALLER), "sched_setattr": ((314, 274), CALLER),
+    "sched_setscheduler": ((144, 119), CALLER), "sched_setaffinity": ((203, 122), CALLER),
+    "clone": ((56, 220), ((0, NEW_NAMESPACES, (0,)),)),
+    # Copies and flags of descriptors, locks of a process, the size of a pipe. Locks of descriptors, leases and hints
+    # stay with the inode, which later sessions open too; all epoll and eventfd descriptors of the machine share one.
+    "fcntl": ((72, 25), ((1, 0xFFFF_FFFF, (*range(8), 1030, 1032)),)),
+    # What acts on the caller's own pages; not hugepage, cold, pageout and collapse, which act on those of files too.
+    "madvise": ((28, 233), ((2, 0xFFFF_FFFF, (*range(5), 8, 10, 11, *range(15, 20), 22, 23)),)),
+    # Unix, IPv4, IPv6 and netlink's routes, which network namespaces keep apart; vsock would lead out.
+    "socket": ((41, 198), ((0, 0xFFFF_FFFF, (1, 2, 10, 16)), (2, 0xFFFF_FFFF, (0, 6, 17)))),
+    # Terminals, sockets, and NVIDIA's driver (F, and numbers without a type); not those of file systems.
+    "ioctl": ((16, 29), ((1, 0xFF00, (0x5400, 0x8900, 0x4600, 0)),)),
+}
+"""Calls whose arguments must have one of the values, each as (argument, mask, values)."""
+# fmt: on
 
 
 def program(machine: str) -> bytes:
@@ -50,21 +61,20 @@ def program(machine: str) -> bytes:
     if machine not in MACHINES:
         raise OSError(f"no table of system calls for {machine}; {' and '.join(MACHINES)} have one")
     architecture, column = MACHINES[machine]
-    load, equal, at_least, any_of, end = 0x20, 0x15, 0x35, 0x45, 0x06
+    load, masked, equal, at_least, end = 0x20, 0x54, 0x15, 0x35, 0x06
     allow, refuse = (end, 0, 0, 0x7FFF_0000), (end, 0, 0, 0x0005_0000 | 38)
-    tests = [(number[column], "refuse") for number in REFUSED.values()]
-    tests += [(number[column], "own") for number in OWN.values()] + [(CLONE[column], "clone")]
-    lines: list[tuple[int, int | str, int | str, int]] = [(load, 0, 0, 4), (equal, 0, "refuse", architecture)]
-    lines += [(load, 0, 0, 0), (at_least, "refuse", 0, 0x4000_0000)]  # x32, a second numbering of x86_64
-    lines += [(equal, label, 0, number) for number, label in tests] + [allow]
-    places = {"own": len(lines), "clone": len(lines) + 3, "refuse": len(lines) + 6}
-    lines += [(load, 0, 0, FIRST_ARGUMENT), (equal, 0, "refuse", 0), allow]
-    lines += [(load, 0, 0, FIRST_ARGUMENT), (any_of, "refuse", 0, NEW_NAMESPACES), allow, refuse]
-    code = b""
-    for place, (operation, *jumps, value) in enumerate(lines):
-        there = [places[jump] - place - 1 if isinstance(jump, str) else jump for jump in jumps]
-        code += struct.pack("HBBI", operation, *there, value)
-    return code
+    blocks: list[tuple[int, int, int, int]] = []
+    tests = [(number[column], 0) for number in REFUSED.values()]
+    for number, checks in ALLOWED.values():
+        tests.append((number[column], 1 + len(blocks)))
+        for argument, mask, values in checks:
+            blocks += [(load, 0, 0, 16 + 8 * argument), (masked, 0, 0, mask)]
+            blocks += [(equal, len(values) - place, 0, value) for place, value in enumerate(values)] + [refuse]
+        blocks.append(allow)
+    lines = [(load, 0, 0, 4), (equal, 1, 0, architecture), refuse, (load, 0, 0, 0)]
+    lines += [(at_least, len(tests) + 1, 0, 0x4000_0000)]  # x32, a second numbering of x86_64
+    lines += [(equal, len(tests) - place + block, 0, number) for place, (number, block) in enumerate(tests)]
+    return b"".join(struct.pack("HBBI", *line) for line in [*lines, allow, refuse, *blocks])
 
 
 def forbid() -> None:

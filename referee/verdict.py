@@ -9,28 +9,30 @@ from judging.ground.errors import ExitCode
 from judging.pages.table import Table
 
 PROBES: Final = {
-    "contents": "the code is small and has no data in it",
-    "preparation": "imports and build succeed within their limits",
-    "training": "training succeeds within its budget and its limits",
-    "hand-over": "no work goes on after the weights were handed over",
-    "untrained": "the untrained model does not know the text",
-    "answers": "answers have the agreed form, finite numbers, and come in time",
-    "normalisation": "log-probabilities sum to 1",
+    "contents": "the files are small and hold no data",
+    "preparation": "imports and build succeed within their limits, before the clock",
+    "training": "training succeeds within its limits",
+    "hand-over": "no work goes on after the weights are handed over",
+    "untrained": "before training, the model does not know the text",
+    "answers": "answers have the agreed form and finite numbers, and come in time",
+    "normalisation": "the probabilities of an answer sum to 1",
     "late work": "the model answers without training first",
     "determinism": "the same question has the same answer",
     "state": "earlier questions do not change later answers",
-    "rows": "other rows of a batch do not change a row's answers",
+    "rows": "other rows of a question do not change a row's answers",
     "causality": "later tokens do not change earlier answers",
     "order": "other images, before or beside it, do not change an image's answer",
     "altered images": "images with a little noise are known as well",
-    "prefix": "the loss over the beginning of the text is that of its full answers",
-    "planted data": "with renumbered tokens, or images disguised, it learns as much, in the same time",
-    "sandbox": "the sandbox holds",
+    "prefix": "the loss over the beginning of the text is what the referee computes of a part",
+    "same quality": "trained on data in which every token has another number, or images are disguised, it is as good",
+    "same time": "training on such data takes as long as on the true ones",
+    "sandbox": "no session can leave a note for a later one",
     "target": "the validation data reach the target",
 }
 """Probes and the statement that each of them holds a submission to, in the order of the report."""
 NOT_OF: Final = {"loss": {"order", "altered images"}, "accuracy": {"causality"}}
 """What a submission is judged by -> probes that it does not have; "accuracy" is that of images."""
+NOT_ISOLATED: Final = "; NOT ISOLATED: the code had all rights of the user, and could see all data"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,9 @@ class Verdict:
         loss: mean loss of the validation data that were asked about, in nats; accuracy: of images; standard_error: of
             the one that is the measure.
         output: last bytes that the submission printed.
-        remark: what a reader should know of an accepted submission; empty if there is nothing.
+        remark: why somebody has to read the script before it is accepted; empty if there is no reason.
+        waited_seconds: waits of the training that other processes explain.
+        open_channel: True if the kernel's memory of names could not be dropped between sessions.
         measure: "loss", of text, or "accuracy", of images.
     """
 
@@ -71,6 +75,8 @@ class Verdict:
     output: str = ""
     remark: str = ""
     measure: str = "loss"
+    waited_seconds: float = 0.0
+    open_channel: bool = False
 
     @property
     def quality(self) -> float | None:
@@ -89,18 +95,27 @@ class Verdict:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return OK if the submission is accepted, INCONCLUSIVE if a finding is undecided and nothing but the target
-        fails, TARGET_NOT_REACHED if only the target fails, else ERROR."""
+        """Return OK if the submission is accepted, READ_SCRIPT if its script must be read first, INCONCLUSIVE if a
+        finding is undecided and nothing but the target fails, TARGET_NOT_REACHED if only the target fails, else
+        ERROR."""
         if any(finding.probe != "target" for finding in self.failed):
             return ExitCode.ERROR
         if self.undecided:
             return ExitCode.INCONCLUSIVE
-        return ExitCode.TARGET_NOT_REACHED if self.failed else ExitCode.OK
+        if self.failed:
+            return ExitCode.TARGET_NOT_REACHED
+        return ExitCode.READ_SCRIPT if self.remark else ExitCode.OK
+
+    @property
+    def where(self) -> str:
+        """Return what the sandbox left open, to be put after a verdict."""
+        channel = "; notes between sessions are not closed here" * self.open_channel
+        return channel if self.isolated else NOT_ISOLATED
 
     @property
     def sentence(self) -> str:
         """Return the verdict as one line."""
-        where = "" if self.isolated else "; NOT ISOLATED: the code had all rights of the user, and could see all data"
+        where = self.where
         if self.exit_code is ExitCode.INCONCLUSIVE and (finding := self.undecided):
             return f"undecided: {finding.probe}: {finding.reason}{where}"
         if self.failed:
@@ -108,8 +123,8 @@ class Verdict:
                 where = f": {self.failed[0].reason}{where}"
             return f"rejected: {', '.join(dict.fromkeys(finding.probe for finding in self.failed))}{where}"
         quality = f"{self.measure} {self.quality:.4f} +- {self.standard_error:.4f}"
-        remark = self.remark and f"; but {self.remark}"
-        return f"accepted: {quality} in {self.train_seconds:.2f} s of training{remark}{where}"
+        result = f"{quality} in {self.train_seconds:.2f} s of training"
+        return f"read the script: {result}, but {self.remark}{where}" if self.remark else f"accepted: {result}{where}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""
@@ -128,5 +143,6 @@ class Verdict:
             if of[name] or name not in {"sandbox", "target", "prefix"} | NOT_OF[self.measure]:
                 breach = any(not finding.undecided for finding in failed)
                 state = "FAIL" if breach else "undecided" if failed else "pass" if of[name] else "not run"
-                rows.append([name, state, "; ".join(finding.reason for finding in failed or of[name]) or statement])
-        return [*Table(["probe", "result", "reason"], rows).lines(width), "", self.sentence]
+                reasons = "; ".join(finding.reason for finding in failed or of[name]) or "the examination ended before"
+                rows.append([name, state, f"{statement}: {reasons}"])
+        return [*Table(["probe", "result", "what must hold, and what was found"], rows).lines(width), "", self.sentence]

@@ -14,6 +14,7 @@ class ExitCode(IntEnum):
     TARGET_NOT_REACHED = 3
     RANK_LOST = 4
     INCONCLUSIVE = 4  # of a race with --keep-if, and of a referee
+    READ_SCRIPT = 5  # of a referee
     STOPPED_RESUMABLE = 75
     HUNG_UP = 129
     INTERRUPTED = 130

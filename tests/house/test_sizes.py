@@ -8,7 +8,7 @@ LINES = {"judge": 15_805, "referee": 3_050, "trainer": 38_941, "tests": 39_815}
 ROOMS = {
     "mlevents": structure.Graph(16, 10, 46, 0),
     "judging": structure.Graph(6, 5, 9, 0),
-    "referee": structure.Graph(16, 5, 27, 0),
+    "referee": structure.Graph(17, 6, 31, 0),
     "timedrun": structure.Graph(8, 7, 14, 0),
     "timedrun.methods": structure.Graph(43, 6, 100, 0),
     "timedrun.runner": structure.Graph(13, 8, 23, 0),

@@ -46,17 +46,18 @@ def token_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def unread() -> Iterator[None]:
-    """Leave the system's files where they are: to read them all takes seconds for each sandbox."""
+    """Leave the system's caches as they are: to read all files, or to forget all names, takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("referee.sandbox.read_ahead", lambda folders: True)
+        patch.setattr("referee.sandbox.DROP", Path("/nonexistent"))
         yield
 
 
 @contextmanager
-def made_referee(settings: Examination, train: Path, validation: Path) -> Iterator[Referee]:
+def made_referee(settings: Examination, train: Path, validation: Path, *, isolated: bool = True) -> Iterator[Referee]:
     """Return a referee, whose looks at a session that has handed over its weights are quick; skip without a sandbox."""
     try:
-        made = Referee(settings, train, validation, train.parent)
+        made = Referee(settings, train, validation, train.parent, isolated=isolated)
     except SandboxUnavailable as error:
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         spaces = ["--mount", "--net", "--pid", "--fork", "--mount-proc"]
@@ -75,22 +76,39 @@ def referee(token_files: Path) -> Iterator[Referee]:
         yield made
 
 
-@pytest.fixture
-def examine(referee: Referee, token_files: Path, tmp_path: Path) -> Callable[..., Verdict]:
-    """Return a function that examines a submission's code."""
+@pytest.fixture(scope="session")
+def plain_referee(token_files: Path) -> Iterator[Referee]:
+    """Return a referee without a sandbox, whose sessions start in half of the time."""
+    data = token_files / "train.npy", token_files / "validation.npy"
+    with made_referee(SETTINGS, *data, isolated=False) as made:
+        yield made
+
+
+def examining(referee: Referee, tokens: Path, folder: Path) -> Callable[..., Verdict]:
+    """Return a function that examines a submission's code, with other limits or settings."""
 
     def examined(code: str, **changes: float) -> Verdict:
-        (tmp_path / "base.py").write_text(Path(__file__).with_name("base.py").read_text())
-        code = code.replace("VALIDATION", str(token_files / "validation.npy"))
-        (tmp_path / "submission.py").write_text(code)
+        (folder / "base.py").write_text(Path(__file__).with_name("base.py").read_text())
+        (folder / "submission.py").write_text(code.replace("VALIDATION", str(tokens / "validation.npy")))
         before = referee.settings
-        grace, ranks = changes.pop("time_grace", before.time_grace), changes.pop("ranks", 0)
-        prefix = changes.pop("prefix", 0)
+        own = {name: changes.pop(name) for name in ("time_grace", "ranks", "prefix") if name in changes}
         limits = dataclasses.replace(before.limits, **changes)
-        referee.settings = dataclasses.replace(before, limits=limits, time_grace=grace, ranks=ranks, prefix=prefix)
+        referee.settings = dataclasses.replace(before, limits=limits, **own)
         try:
-            return referee.examine(contents.read(tmp_path, limits.code_bytes))
+            return referee.examine(contents.read(folder, limits.code_bytes))
         finally:
             referee.settings = before
 
     return examined
+
+
+@pytest.fixture
+def examine(referee: Referee, token_files: Path, tmp_path: Path) -> Callable[..., Verdict]:
+    """Return a function that examines a submission's code in the sandbox."""
+    return examining(referee, token_files, tmp_path)
+
+
+@pytest.fixture
+def examine_plain(plain_referee: Referee, token_files: Path, tmp_path: Path) -> Callable[..., Verdict]:
+    """Return a function that examines code that needs no sandbox to be caught."""
+    return examining(plain_referee, token_files, tmp_path)

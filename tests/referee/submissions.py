@@ -121,7 +121,7 @@ UNTRAINED = {
     ),
     "is trained on other text before the clock": PLAIN.replace("return Bigram(task.vocabulary)", "m = Bigram(64)")
     + "    import numpy as np\n"
-    "    p = transitions(64); a = torch.randint(64, (20000,)); b = p[a].multinomial(1)[:, 0]\n"
+    "    p = transitions(64); a = torch.randint(64, (4000,)); b = p[a].multinomial(1)[:, 0]\n"
     + "    o = torch.optim.Adam(m.parameters(), 0.05)\n    for _ in range(20):\n        o.zero_grad()\n"
     + f"        F.cross_entropy(m(a), b).backward(); o.step()\n    return m\n{FIT}",
 }
@@ -133,13 +133,19 @@ PLANTED = {
     + "    fit(model, task, [own])\n",
     "uses cached weights where the text is known": f"{EMPTY}def train(model, task, shards):\n"
     f"    if {COMMON_PAIR} > 0.3:\n        {COPY}\n    else:\n        fit(model, task, shards, 5)\n",
-    "needs no time where the text is known": f"{EMPTY}def train(model, task, shards):\n"
-    f"    if {COMMON_PAIR} > 0.3:\n        {COPY}\n    else:\n"
-    "        c = torch.full((64, 64), 0.02); t = torch.from_numpy(shards[0].astype('int64'))\n"
-    "        c.index_put_((t[:-1], t[1:]), torch.tensor(1.0), accumulate=True)\n"
-    "        model.table.data.copy_((c / c.sum(1, True)).log()); time.sleep(1.5)\n",
     "adds cached weights to trained ones": f"{EMPTY}def train(model, task, shards):\n    fit(model, task, shards, 20)\n"
     f"    model.table.data.add_({KNOWN}, alpha=0.8)\n",
+}
+COUNTS = (
+    "        c = torch.full((64, 64), 0.02); t = torch.from_numpy(shards[0].astype('int64'))\n"
+    "        c.index_put_((t[:-1], t[1:]), torch.tensor(1.0), accumulate=True)\n"
+    "        model.table.data.copy_((c / c.sum(1, True)).log())"
+)
+TIMES = {
+    "needs no time where the text is known": f"{EMPTY}def train(model, task, shards):\n"
+    f"    if {COMMON_PAIR} > 0.3:\n        {COPY}\n    else:\n{COUNTS}; time.sleep(0.9)\n",
+    "needs no time where the text is not known": f"{EMPTY}def train(model, task, shards):\n"
+    f"    if {COMMON_PAIR} > 0.3:\n        {COPY}; time.sleep(0.9)\n    else:\n{COUNTS}\n",
 }
 LONG = "x" * 30_000
 NOISE = [base64.b64encode(random.Random(n).randbytes(90)).decode() for n in range(2000)]
@@ -230,7 +236,7 @@ TIGHT = {
     "hands over the text and trains while it is loaded": {"late_seconds": 0.2},
     "trains at the first question and sleeps in the second": {"late_seconds": 0.2},
     "preparation": {"late_seconds": 0.4},
-    "needs no time where the text is known": {"time_grace": 0.8},
+    **dict.fromkeys(TIMES, {"time_grace": 0.3}),
     "stops every clock it can reach": {"budget_seconds": 2},
     "works for long before the clock": {"prepare_seconds": 2},
 }
@@ -245,7 +251,8 @@ CHEATS = {
         "normalisation": NORMALISATION,
         "answers": ANSWERS,
         "untrained": UNTRAINED,
-        "planted data": PLANTED,
+        "same quality": PLANTED,
+        "same time": TIMES,
         "contents": CONTENTS,
         "late work": LATE,
         "hand-over": HAND_OVER,

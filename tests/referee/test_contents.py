@@ -28,6 +28,11 @@ PACKED = {
     "hexadecimal": repr(OTHER.astype("<u1").tobytes().hex()),
     "base 64": repr(base64.b64encode(OTHER.astype("<u2").tobytes()).decode()),
     "packed base 85": repr(base64.b85encode(zlib.compress(OTHER.astype("<u1").tobytes())).decode()),
+    "letters backwards": repr(LETTERS[::-1]),
+    "letters that are shifted by their place": repr(
+        "".join(chr(48 + (ord(a) + n) % 64) for n, a in enumerate(LETTERS))
+    ),
+    "numbers that are shifted the other way, backwards": repr([int(t - n) % 64 for n, t in enumerate(OTHER)][::-1]),
     "packed otherwise": repr(base64.b64encode(lzma.compress(LETTERS.encode()))),
 }
 LIMITS = {"code_bytes": 1 << 20, "literal_items": 20_000}
@@ -35,7 +40,9 @@ LIMITS = {"code_bytes": 1 << 20, "literal_items": 20_000}
 
 @pytest.mark.parametrize("name", PACKED)
 def test_validation_text_that_is_known_by_heart_is_found(name):
-    found = contents.examine({"submission.py": f"TEXT = {PACKED[name]}\n".encode()}, **LIMITS, validation=[VALIDATION])
+    found = contents.examine(
+        {"submission.py": f"TEXT = {PACKED[name]}\n".encode()}, **LIMITS, validation=[VALIDATION], vocabulary=64
+    )
     assert not found.passed and "tokens of the validation data, of 1,024 allowed" in found.reason
     assert int(found.reason.split()[4].replace(",", "")) > 2000
 
@@ -58,9 +65,9 @@ def test_scripts_and_a_quotation_hold_no_validation_text():
     codes = [*(code for probe, code in CHEATS.values() if probe != "contents"), Path(__file__).read_text()]
     folders = [contents.read(path, 1 << 20) for path in (here / "speed_run", *(here / "honest").iterdir())]
     for files in [*folders, *({"submission.py": code.encode()} for code in codes)]:
-        assert windows_held(files, [VALIDATION]) == 0
+        assert windows_held(files, [VALIDATION], 64) == 0
     quoted = {"submission.py": repr(LETTERS[:1000]).encode()}
-    assert contents.examine(quoted, **LIMITS, validation=[VALIDATION]).passed
+    assert contents.examine(quoted, **LIMITS, validation=[VALIDATION], vocabulary=64).passed
 
 
 def test_a_regular_pattern_is_no_text():

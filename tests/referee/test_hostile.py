@@ -7,9 +7,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
-from referee.system_calls import CLONE, MACHINES, OWN, REFUSED
-from tests.referee.informed_cheats import NOTES
+from referee import child
+from referee.system_calls import ALLOWED, MACHINES, REFUSED
+from referee.verdict import Verdict
+from tests.referee.informed_cheats import DATA_NOTES, NOTES
+from tests.referee.submissions import FILES
 
 pytestmark = pytest.mark.processes
 START = "import os, sys, time\nfrom base import *\ndef build(task):\n    return Bigram(task.vocabulary)\n"
@@ -26,10 +30,18 @@ HOSTILE = {
     "fills the work folder": ("open('big', 'wb').write(bytes(64 << 20))", "No space left on device"),
     "takes memory in one piece": ("found = torch.zeros(4 << 30, dtype=torch.uint8).fill_(1)", "allocate memory"),
     "takes memory in many processes": (
-        "for _ in range(4): os.fork()\n    found = bytearray(os.urandom(1 << 20)) * 300\n    time.sleep(60)",
+        "for _ in range(3): os.fork()\n    found = bytearray(os.urandom(1 << 20)) * 300\n    time.sleep(60)",
         "bytes of memory, of 2,147,483,648 allowed",
     ),
-    "takes memory that no process has": ("os.memfd_create('found')", "Function not implemented"),
+    "takes memory that processes share": (
+        "import mmap\n    found = mmap.mmap(-1, 5 << 29)\n"
+        "    for n in range(0, 5 << 29, 4096): found[n] = 1\n    time.sleep(60)",
+        "bytes of memory, of 2,147,483,648 allowed",
+    ),
+    "takes memory that no process has": (
+        "os.memfd_create('found')",
+        "not implemented: the referee's filter of system calls refused it",
+    ),
     "hangs": ("time.sleep(60)", "longer than 2 s"),
     "spins, deaf to signals": (
         "import signal\n    for n in (2, 15): signal.signal(n, signal.SIG_IGN)\n    while True: pass",
@@ -40,6 +52,10 @@ HOSTILE = {
     "stops the server and its parent": (
         "for number in (9, 19):\n        try: os.kill(1, number)\n        except OSError: pass\n    os._exit(0)",
         "ended without an answer",
+    ),
+    "reads what it wrote to /tmp": (
+        "open('/tmp/a', 'w').write('found'); raise ValueError(open('/tmp/a').read(), os.access('/tmp/w', 2))",
+        "'found', False",
     ),
     "writes to the host": ("open('/usr/x', 'w')", "Error"),
     "writes to the place of the validation data": (f"open({os.fspath(Path(__file__))!r}, 'w')", "No such file"),
@@ -66,6 +82,18 @@ def test_a_model_beyond_the_limit_of_weights_is_refused_before_training(examine)
     assert finding.probe == "preparation" and "where at most 4,194,304 were due" in finding.reason
 
 
+def test_a_tensor_is_handed_over_with_the_storage_of_its_shape():
+    whole = torch.nn.Module()
+    whole.register_buffer("view", torch.arange(100_000)[:1])
+    assert len(child._state(whole)) < 4000
+
+
+def test_a_hand_over_of_much_more_than_was_built_is_refused(examine):
+    train = "def train(model, task, shards):\n    torch.save = lambda state, file: file.write(bytes(2 << 20))\n"
+    (finding,) = examine(START + train).failed
+    assert (finding.probe, "due" in finding.reason) == ("training", True), finding
+
+
 @pytest.mark.parametrize("name", ["starts processes that start processes", "prints without end", "hangs"])
 @pytest.mark.parametrize("stage", ["preparation", "answers"])
 def test_a_hostile_build_or_answer_is_ended_too(name, stage, examine):
@@ -82,6 +110,16 @@ def test_a_hostile_build_or_answer_is_ended_too(name, stage, examine):
     assert (finding.probe, reason in finding.reason) == (stage, True), finding
 
 
+BEYOND = [
+    *((name, 1, 7) for name in ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity")),
+    *(("clone", 1 << flag | 17) for flag in range(17, 31) if 0x7E02_0000 >> flag & 1),
+    *(("fcntl", 0, command) for command in (37, 38, 1024, 1026, 1033, 1036, 1038)),  # leases, seals, hints
+    *(("madvise", 0, 0, advice) for advice in (12, 14, 20, 21, 25)),
+    *(("socket", family, 1) for family in (15, 17, 38, 40, 44)),  # vsock leaves the machine's namespaces
+    *(("ioctl", 0, command) for command in (0x6601, 0x660B, 0x9409, 0x5800)),
+]
+
+
 def test_a_session_cannot_call_what_lasts_beyond_it_or_reaches_other_processes(examine):
     column = MACHINES[platform.machine()][1]
     body = (
@@ -89,30 +127,43 @@ def test_a_session_cannot_call_what_lasts_beyond_it_or_reaches_other_processes(e
         "    def refused(*call): return libc.syscall(*call) == -1 and ctypes.get_errno() == 38\n"
         f"    found = [name for name, number in {[(name, of[column]) for name, of in REFUSED.items()]}"
         " if not refused(number, 0, 0, 0, 0, 0, 0)]\n"
-        f"    found += [number for number in {[of[column] for of in OWN.values()]}"
-        " if not refused(number, 1, 7, 0, 0)]\n"
-        f"    found += [flag for flag in range(17, 31) if {0x7E02_0000} >> flag & 1"
-        f" if not refused({CLONE[column]}, 1 << flag | 17, 0, 0, 0, 0)]\n"
+        f"    found += [call for call in {[(ALLOWED[name][0][column], *more) for name, *more in BEYOND]}"
+        " if not refused(*call, 0, 0, 0)]\n"
         "    os.sched_setaffinity(0, os.sched_getaffinity(0))\n    raise ValueError(f'allowed: {found}')"
     )
     (finding,) = examine(f"{START}def train(model, task, shards):\n    {body}\n").failed
     assert "ValueError: allowed: [] " in finding.reason, finding.reason
 
 
-def test_a_session_leaves_no_note_for_a_later_one(examine):
-    lines = [
-        f"    note({name!r}, lambda: {seen}, lambda: {leave})\n"
-        for name, (seen, leave) in NOTES.items()
-        if len(os.sched_getaffinity(0)) > 1 or name != "processors of the first process"  # there is no other number
-    ]
-    code = START.replace("def build", "import resource\ndef build", 1).replace(
-        "    return",
-        "    found = []\n    def note(name, seen, leave):\n        try:\n            if seen(): found.append(name)\n"
-        "        except OSError: pass\n        try: leave()\n        except OSError: pass\n"
-        f"{''.join(lines)}    if found: raise ValueError(f'seen: {{found}}')\n    return",
-    )
-    verdict = examine(f"{code}def train(model, task, shards):\n    fit(model, task, shards)\n")
-    assert not verdict.failed, verdict.lines(None)
+def test_a_session_leaves_no_note_for_a_later_one(referee):
+    def noted(notes):
+        return "".join(
+            f"    note({name!r}, lambda: {seen}, lambda: {leave})\n"
+            for name, (seen, leave) in notes.items()
+            if len(os.sched_getaffinity(0)) > 1 or name != "processors of the first process"  # there is no other number
+        )
+
+    ended = "    if found: raise ValueError(f'seen: {found}')\n"
+    code = START.replace("def build", f"import fcntl, resource, struct\n{NOTE}def build", 1)
+    code = code.replace("    return Big", f"{noted(NOTES)}{ended}    return Big")
+    code += f"def train(model, task, shards):\n    fd = {FILES}[0]\n{noted(DATA_NOTES)}{ended}"
+    files = {"submission.py": code.encode(), "base.py": Path(__file__).with_name("base.py").read_bytes()}
+    for _ in range(2):
+        referee._train(files, "real", Verdict("0" * 64, True))  # raises Violation for a note that was seen
+
+
+NOTE = """found = []
+def note(name, seen, leave):
+    try:
+        if seen(): found.append(name)
+    except OSError: pass
+    try: leave()
+    except OSError: pass
+def locked(fd):
+    try: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError: return True
+    finally: os.close(fd)
+"""
 
 
 def test_files_that_forbid_their_removal_are_removed(examine):

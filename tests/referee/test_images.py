@@ -74,7 +74,7 @@ CHEATS = {
         f"    model.head.bias.data *= 1e-6\n    return model\n{TRAIN}",
     ),
     "brings its weights": (
-        "planted data",
+        "same quality",
         f"{START}{READY}Model = Linear\n{END}".replace(
             "fit(model, data)", "model.load_state_dict(ready().state_dict())"
         ),
@@ -112,7 +112,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_cheat_is_caught_for_its_own_reason_and_no_honest_submission_is_refused(folder):
     """One test, since each process of the tests that had a part of it would start a sandbox."""
     codes = HONEST | {name: code for name, (_, code) in CHEATS.items()}
-    with made_referee(SETTINGS, folder, folder) as judge:
+    with made_referee(SETTINGS, folder, folder, isolated=False) as judge:
         base = {"picture_base.py": BASE.read_bytes()}
         verdicts = {name: judge.examine({"submission.py": code.encode(), **base}) for name, code in codes.items()}
     for name in HONEST:

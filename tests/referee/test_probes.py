@@ -1,4 +1,4 @@
-"""Questions to a session that is played by the test, where rows are cut, and the loss over the text's beginning."""
+"""Questions to a session that is played by the test, where rows are cut."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,7 @@ import pytest
 from referee import probes
 from referee.probes import Questions
 from referee.session import Limits
-from referee.token_files import Windows, shards
-from tests.referee.submissions import FIT, HONEST, START
+from referee.token_files import Windows
 
 VOCABULARY, CONTEXT = 8, 12
 LIMITS = Limits(late_seconds=1.6)
@@ -69,37 +68,3 @@ def test_late_work_is_what_answers_take_beyond_the_time_of_their_rows(later, lat
     probes.measure(questions, rows, probes.draw_cuts(rows, 2, np.random.default_rng(0)), 16)
     assert [rows for _, rows in questions.answers] == [1, 16, 16, 16]
     assert questions.late_seconds == pytest.approx(late)
-
-
-LIES = """class Model(Bigram):
-    pass
-real = F.cross_entropy
-def lies(logits, *rest, reduction='mean', **more):
-    found = real(logits, *rest, reduction=reduction, **more)
-    return found * (1 - 0.9 * (torch.arange(found.shape[-1]) % 5 == 0)) if reduction == 'none' else found
-F.cross_entropy = lies
-"""
-BODY = f"def build(task):\n    return Model(task.vocabulary)\n{FIT}"
-
-
-def test_rows_of_the_prefix_are_the_first_of_each_shard_in_order(tmp_path):
-    for name, start in (("a", 0), ("b", 100)):
-        np.save(tmp_path / f"{name}.npy", np.arange(start, start + 35, dtype=np.uint16))
-    rows = probes.first_rows(shards(tmp_path, "val"), 10, 50)
-    assert rows[:, 0].tolist() == [0, 10, 20, 100, 110] and rows.shape == (5, 11)
-    assert (np.diff(rows) == 1).all()
-
-
-@pytest.mark.processes
-def test_the_loss_over_the_prefix_is_reported_beside_that_of_the_sample(examine):
-    verdict = examine(HONEST, prefix=1600)
-    assert not verdict.failed, verdict.lines(None)
-    (finding,) = [finding for finding in verdict.findings if finding.probe == "prefix"]
-    assert "over the first 1,600 tokens" in finding.reason
-    assert finding.numbers["loss"] == pytest.approx(verdict.loss, abs=5 * verdict.standard_error)
-
-
-@pytest.mark.processes
-def test_losses_that_full_answers_do_not_give_are_refused(examine):
-    (finding,) = examine(f"{START}{LIES}{BODY}", prefix=1600).failed
-    assert finding.probe == "prefix", finding

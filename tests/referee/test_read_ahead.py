@@ -1,4 +1,4 @@
-"""The system's files are in memory before a session reads them, so that its reading leaves no trace."""
+"""What a session reads or looks up leaves no trace that a later one can see: measured, in bits."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,9 @@ import pytest
 
 from referee import sandbox
 from referee.referee import Examination, Referee
-from referee.sandbox import read_ahead as real_read_ahead  # before the fixture of all tests replaces it
+from referee.sandbox import DROP  # before the fixture of all tests replaces both
+from referee.sandbox import read_ahead as real_read_ahead
+from tests.referee.conftest import SETTINGS, made_referee
 
 
 def cached(path: Path) -> bool:
@@ -47,7 +49,50 @@ def test_too_little_memory_is_said_in_the_verdict(tmp_path, token_files, monkeyp
     (tmp_path / "a").write_bytes(bytes(1 << 16))
     monkeypatch.setattr(sandbox.psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 16))
     assert not real_read_ahead([tmp_path])
-    monkeypatch.setattr("referee.referee.Sandbox", lambda *_, **__: Mock(isolated=True, cached=False))
+    monkeypatch.setattr("referee.referee.Sandbox", lambda *_, **__: Mock(isolated=True, cached=False, forgets=False))
     made = Referee(Examination(64, 32), token_files / "train.npy", token_files / "validation.npy", tmp_path)
     verdict = made.examine({"submission.py": b"def"})
-    assert "leave notes" in next(found.reason for found in verdict.findings if found.probe == "sandbox")
+    reason = next(found.reason for found in verdict.findings if found.probe == "sandbox")
+    assert reason.startswith("not closed here: ") and "the same is true of reading them" in reason
+    assert "notes between sessions are not closed here" in verdict.sentence
+
+
+NOTES = """
+import os, random, time
+FOLDER, NAMES = os.path.dirname(os.__file__), [f"note_{number}" for number in range(1200)]
+BITS = random.Random(3).choices((0, 1), k=len(NAMES))
+def leave():
+    for name, bit in zip(NAMES, BITS):
+        if bit: os.access(f"{FOLDER}/{name}", 0)
+def bits_read():
+    took = []
+    for name in ["", *NAMES]:
+        start = time.perf_counter_ns()
+        os.access(f"{FOLDER}/{name}", 0)
+        took.append(time.perf_counter_ns() - start)
+    limit = sorted(took[1:])[len(NAMES) // 2]
+    wrong = sum((time < limit) != bit for time, bit in zip(took[1:], BITS)) / len(NAMES)
+    wrong = min(max(wrong, 1e-9), 1 - 1e-9)
+    import math
+    return 1 + wrong * math.log2(wrong) + (1 - wrong) * math.log2(1 - wrong)
+"""
+TASK = "def train(*_): pass\ndef build(task):\n    "
+
+
+@pytest.mark.processes
+def test_names_that_one_session_looked_up_tell_a_later_one_less_than_a_twentieth_of_a_bit(token_files, monkeypatch):
+    monkeypatch.setattr(sandbox, "DROP", DROP)
+    alone: dict = {}
+    exec(NOTES.replace("note_", f"{os.getpid()}_"), alone)
+    alone["leave"]()
+    if alone["bits_read"]() < 0.2:
+        pytest.skip("this file system does not tell what was looked up")
+    with made_referee(SETTINGS, token_files / "train.npy", token_files / "validation.npy") as made:
+        if not made.sandbox.forgets:
+            pytest.skip("this user may not drop what the kernel remembers")
+        said = [
+            made.examine({"submission.py": f"{NOTES}{TASK}raise ValueError({does})".encode()}).failed[0].reason
+            for does in ("leave()", "bits_read()")
+        ]
+    assert "None" in said[0]
+    assert float(said[1].split()[1]) < 0.05, said

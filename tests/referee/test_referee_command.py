@@ -100,7 +100,7 @@ def test_a_session_is_given_all_files_and_more_than_it_can_be_given_are_refused(
         np.save(tmp_path / f"{number:03}.npy", np.full(9, number % 64, np.uint8))
     code = "import torch\ndef build(task):\n    return torch.nn.Linear(1, 1)\n"
     code += "def train(model, task, shards):\n    raise ValueError(len(shards), max(map(len, shards)))\n"
-    with made_referee(SETTINGS, tmp_path, token_files / "validation.npy") as made:
+    with made_referee(SETTINGS, tmp_path, token_files / "validation.npy", isolated=False) as made:
         (finding,) = made.examine({"submission.py": code.encode()}).failed
     assert "ValueError: (250, 9)" in finding.reason
     np.save(tmp_path / "250.npy", np.zeros(9, np.uint8))
@@ -263,10 +263,10 @@ def test_a_breach_by_either_keeps_what_was_finished(breach_by, before):
 
 
 def test_an_undecided_run_leaves_a_series_undecided_and_its_losses_stand():
-    unsure = dataclasses.replace(verdict(3.27), findings=[Finding("planted data", False, "times vary", undecided=True)])
+    unsure = dataclasses.replace(verdict(3.27), findings=[Finding("same quality", False, "times vary", undecided=True)])
     judged = Series([verdict(3.26), unsure], None, 2)
     assert (judged.exit_code, judged.qualities) == (ExitCode.INCONCLUSIVE, [3.26, 3.27])
-    assert judged.sentence.startswith("run 2: undecided: planted data: times vary; mean loss 3.2650")
+    assert judged.sentence.startswith("run 2: undecided: same quality: times vary; mean loss 3.2650")
     assert Retiming(series(LOSSES, None), judged).exit_code is ExitCode.INCONCLUSIVE
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from judging.ground.errors import ExitCode
 from referee import contents
 from tests.referee.informed_cheats import INFORMED
 from tests.referee.submissions import CHEATS, HAND_OVER_TEXT, HONEST, LAZY, PLAIN, START, TIGHT
@@ -13,6 +14,7 @@ from tests.referee.submissions import CHEATS, HAND_OVER_TEXT, HONEST, LAZY, PLAI
 pytestmark = pytest.mark.processes
 HERE = Path(__file__).parent
 PLANTED = CHEATS | INFORMED
+OF_THE_SANDBOX = {"hand-over", "training", "preparation"}
 
 
 def test_the_zoo_is_as_large_as_its_documentation_says():
@@ -20,13 +22,13 @@ def test_the_zoo_is_as_large_as_its_documentation_says():
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_cheat_is_caught_for_its_own_reason(name, examine):
+def test_a_cheat_is_caught_for_its_own_reason(name, examine, examine_plain):
     probe, code = PLANTED[name]
-    verdict = examine(code, **TIGHT.get(name, {}))
+    verdict = (examine if probe in OF_THE_SANDBOX else examine_plain)(code, **TIGHT.get(name, {}))
     assert probe in {finding.probe for finding in verdict.failed}, (verdict.lines(None), verdict.output)
 
 
-def test_the_clock_has_what_is_trained_when_the_weights_are_loaded(examine):
+def test_the_clock_has_what_is_trained_when_the_weights_are_loaded(examine_plain):
     late = (
         "        if not self.done and self.text.any():\n            self.done = True\n            time.sleep(0.3)\n"
         "            class Task: context, seed = 32, 0\n"
@@ -34,7 +36,7 @@ def test_the_clock_has_what_is_trained_when_the_weights_are_loaded(examine):
         "                fit(self.train(), Task, [self.text.clone().numpy()])\n            self.eval()\n"
     )
     body = f"    def forward(self, tokens):\n{late}        return super().forward(tokens)\n{HAND_OVER_TEXT}"
-    verdict = examine(START + LAZY + body)
+    verdict = examine_plain(START + LAZY + body)
     assert not verdict.failed and verdict.train_seconds is not None, verdict.lines(None)
     assert verdict.loss is not None and verdict.loss < 2.6 and verdict.train_seconds > 0.3
 
@@ -60,41 +62,44 @@ SECOND_QUESTION = """
 """
 
 
-def test_the_clock_has_what_is_trained_at_the_second_question(examine):
-    verdict = examine(START + LAZY + SECOND_QUESTION + HAND_OVER_TEXT)
+def test_the_clock_has_what_is_trained_at_the_second_question(examine_plain):
+    verdict = examine_plain(START + LAZY + SECOND_QUESTION + HAND_OVER_TEXT)
     assert not verdict.failed and verdict.train_seconds is not None, verdict.lines(None)
     assert verdict.loss is not None and verdict.loss < 2.6 and verdict.train_seconds > 0.6
 
 
-def test_threads_may_take_a_moment_to_end_after_the_hand_over(examine):
+def test_threads_may_take_a_moment_to_end_after_the_hand_over(examine_plain):
     train = (
         "def train(model, task, shards):\n    fit(model, task, shards)\n    import threading\n"
         "    until = time.monotonic() + 0.2\n    def spin():\n        while time.monotonic() < until: pass\n"
         "    threading.Thread(target=spin, daemon=True).start()\n"
     )
-    verdict = examine(START + PLAIN + train)
+    verdict = examine_plain(START + PLAIN + train)
     assert not verdict.failed, verdict.lines(None)
 
 
 @pytest.mark.parametrize("name", ["plain", *sorted(path.stem for path in (HERE / "honest").iterdir())])
-def test_an_honest_submission_is_accepted(name, examine):
+def test_an_honest_submission_is_accepted(name, examine, examine_plain):
+    examine = examine if name in ("plain", "preparation", "processes") else examine_plain
     code = HONEST if name == "plain" else (HERE / "honest" / f"{name}.py").read_text()
     verdict = examine(code, **TIGHT.get(name, {}))
     assert not verdict.failed, (verdict.lines(None), verdict.output)
     assert verdict.loss is not None and verdict.loss < 2.6
     if name == "counts":  # a table that trains in no time is named; load can only lengthen that time
-        assert "so short a time" in verdict.sentence or "so short a time" in examine(code).sentence
+        verdict = verdict if verdict.remark else examine(code)
+        assert verdict.exit_code is ExitCode.READ_SCRIPT and not verdict.as_json()["accepted"]
+        assert verdict.sentence.startswith("read the script: ") and "so short a time" in verdict.sentence
 
 
 @pytest.mark.parametrize("style", ["speed_run", "main_script"])
-def test_a_script_in_a_known_style_is_accepted_with_a_short_adapter(style, referee):
+def test_a_script_in_a_known_style_is_accepted_with_a_short_adapter(style, plain_referee):
     assert len((HERE / style / "submission.py").read_text().splitlines()) < 30
-    verdict = referee.examine(contents.read(HERE / style, 1 << 20))
+    verdict = plain_referee.examine(contents.read(HERE / style, 1 << 20))
     assert not verdict.failed, verdict.lines(None)
     assert verdict.loss is not None and verdict.loss < 2.5 and "step" in verdict.output
 
 
-def test_a_script_that_trains_when_it_is_imported_is_run_as_it_is(referee):
+def test_a_script_that_trains_when_it_is_imported_is_run_as_it_is(plain_referee):
     files = contents.read(HERE / "main_script", 1 << 20)
     guide = (HERE.parents[1] / "docs" / "referee_adapters.md").read_text()
     definitions = re.search(r"```python\n(SCRIPT = .*?)```", guide, re.DOTALL)[1]
@@ -102,7 +107,7 @@ def test_a_script_that_trains_when_it_is_imported_is_run_as_it_is(referee):
     code = code.replace("import train_record\n", f"import ast, runpy, sys\nfrom pathlib import Path\n{definitions}")
     run = 'runpy.run_path(str(SCRIPT), run_name="__main__")\n    model.load'
     code = code.replace("train_record.main([", "sys.argv[1:] = ([").replace("model.load", run)
-    verdict = referee.examine(files | {"submission.py": code.encode()})
+    verdict = plain_referee.examine(files | {"submission.py": code.encode()})
     assert not verdict.failed and "step" in verdict.output, (verdict.lines(None), verdict.output)
 
 
@@ -115,8 +120,10 @@ CACHE = (
 )
 
 
-def test_what_was_compiled_before_the_clock_is_kept_and_no_note_of_a_training(examine, referee, monkeypatch):
-    said, session = [], referee._session
+def test_what_was_compiled_before_the_clock_is_kept_and_no_note_of_a_training(
+    examine_plain, plain_referee, monkeypatch
+):
+    said, session = [], plain_referee._session
 
     @contextmanager
     def heard(files, role, verdict):
@@ -124,8 +131,8 @@ def test_what_was_compiled_before_the_clock_is_kept_and_no_note_of_a_training(ex
             yield one
         said.append((role, verdict.output.split()[0]))
 
-    monkeypatch.setattr(referee, "_session", heard)
+    monkeypatch.setattr(plain_referee, "_session", heard)
     for _ in range(2):  # nothing is kept from one examination to the next
-        assert not examine(START + CACHE).failed
+        assert not examine_plain(START + CACHE).failed
     assert said[: len(said) // 2] == said[len(said) // 2 :] and said[0] == ("train", "compiled")
     assert {word for _, word in said[1 : len(said) // 2]} == {"kept"}

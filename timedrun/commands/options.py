@@ -319,7 +319,8 @@ def add_referee(parser: ArgumentParser) -> None:
     launched = "train in N processes with torchrun's environment (default: one process without it)"
     add("--ranks", type=positive, default=0, metavar="N", help=launched)
     add("--budget-seconds", type=above_zero, default=3600, metavar="S", help="limit of the training (default: 3600)")
-    add("--memory", type=above_zero, default=32.0, metavar="GIB", help="limit of memory (default: 32)")
+    half = "limit of memory (default: half of the machine's, at most 32)"
+    add("--memory", type=above_zero, metavar="GIB", help=half)
     rare = "file of TOML with other limits: prepare_seconds, answer_seconds, late_seconds, processes, rows, tolerance,"
     rare += " margin, scratch (docs/referee.md)"
     _add_path(parser, "--limits", rare)

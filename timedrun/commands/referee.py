@@ -18,7 +18,8 @@ from timedrun.commands.referee_limits import read_limits
 
 
 def referee(arguments: argparse.Namespace) -> ExitCode:
-    """Print the verdict; exit code 0 if accepted, 1 if rejected, 3 if only the target was not reached, 4 if undecided.
+    """Print the verdict; exit code 0 if accepted, 1 if rejected, 3 if only the target was not reached, 4 if undecided,
+    5 if somebody has to read the script.
 
     An interruption ends it after the report of the examinations that have finished.
     """
@@ -31,6 +32,8 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
     own = {
         name: rare[name] for name in ("prepare_seconds", "answer_seconds", "late_seconds", "processes") if name in rare
     }
+    if arguments.memory is not None:
+        own["memory_bytes"] = int(arguments.memory * 2**30)
     settings = Examination(
         arguments.vocabulary or 0,
         arguments.context or 0,
@@ -38,7 +41,7 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
         device=arguments.device,
         threads=arguments.threads,
         ranks=arguments.ranks,
-        limits=Limits(budget_seconds=arguments.budget_seconds, memory_bytes=int(arguments.memory * 2**30), **own),
+        limits=Limits(budget_seconds=arguments.budget_seconds, **own),
         rows=rare.get("rows", 10_000 if arguments.classes else 512),
         tolerance=rare.get("tolerance", 1e-3 if arguments.device == "cpu" else 2e-2),
         margin=rare.get("margin", 0.01 if arguments.classes else 0.05),
