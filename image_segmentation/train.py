@@ -34,7 +34,6 @@ def train(config: SegmentationConfig, run: TimedRun) -> None:
         torch._dynamo.config.recompile_limit = 64  # each size of progressive resizing is compiled
         model.compile(dynamic=False)
     parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
-    run.straggler.attach(parallel)
 
     def weighted_loss(images: Tensor, masks: Tensor, weight: float) -> Tensor:
         return dice_cross_entropy(parallel(images), masks) * weight
