@@ -116,6 +116,13 @@ def test_methods_change_training_images_once_their_loader_has_finished_them(reco
     assert len(seen) == 4
 
 
+def test_images_in_memory_are_repeated_with_crops_of_their_own():
+    with data_of(replace(digits_baseline().data, padding=1, repeats=2), global_batch=64) as opened:
+        batch = next(opened.train(1))
+    assert torch.equal(batch.labels[:32], batch.labels[32:])
+    assert 20 < (batch.images[:32] != batch.images[32:]).flatten(1).any(1).sum() < 32  # 8 of 9 have another place
+
+
 def test_images_in_memory_need_no_thread_and_have_one_size():
     with data_of(replace(synthetic_smoke().data, synthetic_train=128), global_batch=64) as opened:
         for _ in opened.train(1):
