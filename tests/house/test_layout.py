@@ -79,6 +79,25 @@ def test_no_imports_go_in_a_circle():
     assert circle == []
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("timedrun.config", "timedrun.runner.config"),
+        ("timedrun.run.timed_run", "timedrun.runner.run.timed_run"),
+        ("timedrun.run.progress", "timedrun.runner.process.progress"),
+        ("timedrun.preflight.plan", "timedrun.runner.plan"),
+        ("timedrun.race.report", "timedrun.racing.report"),
+    ],
+)
+def test_a_module_that_has_moved_is_imported_by_its_old_name_with_a_warning(old, new):
+    sys.modules.pop(old, None)
+    with pytest.warns(DeprecationWarning, match=f"{old} has moved to {new}; change the import"):
+        module = importlib.import_module(old)
+    assert module is importlib.import_module(new) and module.__spec__.name == new
+    with pytest.raises(ModuleNotFoundError, match=r"timedrun\.runner\.run\.gone"):
+        importlib.import_module("timedrun.run.gone")
+
+
 def test_the_top_of_timedrun_has_few_modules():
     top = [path.name for path in (ROOT / "timedrun").glob("*.py") if path.name != "__init__.py"]
     assert len(top) <= 2, top

@@ -115,7 +115,7 @@ environment, source and the machine's load.
 
 A file of TOML may hold the options and, as `sides`, a list of configs or command lines, or of {command, label}, and
 what is rare: metric, reported, log, seed_variable, stop_at_target, share, repo, split, unpaired_seeds,
-baseline_ratios, checkpoint_minutes; minutes, after which a command is ended; first_seed of a tuning.
+baseline_ratios, checkpoint_minutes; first_seed of a tuning.
 """
 
 
@@ -212,6 +212,7 @@ def add_race(parser: ArgumentParser) -> None:
     _add_reading(parser)
     add("--start", metavar="PATTERN", help="line at which the clock starts (default: the process's start)")
     add("--stop", metavar="PATTERN", help="line at which the clock stops (default: the target is reached)")
+    add("--minutes", type=at_least(0, float), help="end a command that takes longer (default: no limit)")
     commit = "a side is the command at this commit, or `worktree`"
     add("--at", action="append", default=[], metavar="COMMIT", help=commit)
     add("--build", metavar="COMMAND", default="", help="run in the folder of each commit first")

@@ -16,7 +16,7 @@ RARE: Final[dict[str, type | tuple[type, ...]]] = {
     **dict.fromkeys(("metric", "start", "stop", "reported", "log", "seed_variable", "split", "repo"), str),
     **dict.fromkeys(("stop_at_target", "unpaired_seeds"), bool),
     **dict.fromkeys(("share", "baseline_ratios"), list),
-    **dict.fromkeys(("checkpoint_minutes", "minutes"), (int, float)),
+    "checkpoint_minutes": (int, float),
     "first_seed": int,
 }
 """Settings that are in a file and not among the options, with their types."""

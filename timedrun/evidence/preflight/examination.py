@@ -1,6 +1,6 @@
 """Examination of a config before a run: its settings, this machine, and the logs and package of a dry run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
@@ -124,9 +124,9 @@ class Examination:
             unused = samples - config.epoch_steps(samples) * config.global_batch if epochs else 0
             said = f"an epoch leaves out {unused:,} of {samples:,} samples; use a smaller --global-batch"
             findings += found("warning", "batch", *[said] * (unused > samples / 10))
-            findings += self.schedule_findings(plan)
+            schedule = [*self.schedule_findings(plan)]
             dry_run = dry_run_report.report(benchmark, config, plan, self.rules, runs, self.planned, self.answers)
-            findings += dry_run.findings
+            findings += [*schedule, *(finding for finding in dry_run.findings if not is_explained(finding, schedule))]
         except (TimedrunError, ArithmeticError, ValueError, RuntimeError, OSError) as error:
             _, why = describe(error) or (0, error)
             findings += found("error", "dry-run", f"no dry run of this config is possible: {why}")
@@ -159,12 +159,21 @@ class Examination:
         return found("note", "device", f"{UNCHECKED}: torch sees no CUDA device, so {unknown}")
 
     def schedule_findings(self, plan: Plan) -> Iterator[Finding]:
-        """Yield a first evaluation after the end, and the limits of the division that only a run can check."""
-        config, first = self.config, self.config.evaluation.first
+        """Yield the faults of the evaluation schedule, and the limits of the division that only a run can check."""
+        config, every, first = self.config, self.config.evaluation.every, self.config.evaluation.first
         if first > plan.total:
             said = f"evaluation.first {first} is after the end of the run, {plan.total}: use --evaluation.first"
             yield from found("error", "evaluation-end", said)
+        elif every >= 1 and (plan.total - first) % every:
+            end = f"do not include the end, {plan.total}, which is evaluated as well"
+            yield from found("note", "evaluation-interval", f"evaluations every {every} from {first} {end}")
         if config.submission.division == keys.CLOSED:
+            own = self.rules.benchmarks.get(self.benchmark.spec.mlperf_benchmark)
+            asked = own.evaluation_interval.at(config.global_batch) if own and own.evaluation_interval else None
+            slack = config.global_batch if own and own.unit == "samples" else 0
+            if asked is not None and abs(asked - every) > slack:
+                said = f"the closed division requires {asked}: use --evaluation.every {asked}"
+                yield from found("error", "evaluation-interval", f"evaluation.every is {every}; {said}")
             limit = f"limit of {self.rules.init_minutes[keys.CLOSED]:g} minutes from init_start to init_stop"
             yield from found("note", "init-limit", f"{UNCHECKED}: the closed division's {limit}")
 
@@ -194,3 +203,9 @@ class Examination:
 
 def found(level: Level, rule: str, *messages: str) -> Iterator[Finding]:
     return (Finding(level=level, rule=rule, message=message) for message in messages)
+
+
+def is_explained(finding: Finding, schedule: Iterable[Finding]) -> bool:
+    """Return True if `schedule` has a finding of the same rule and at least the same level."""
+    levels = {other.level for other in schedule if other.rule == finding.rule}
+    return bool(levels) and (finding.level != "error" or "error" in levels)

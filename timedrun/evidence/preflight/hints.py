@@ -35,8 +35,6 @@ def hint(finding: Finding, config: RunConfig, benchmark: str, rules: Ruleset) ->
         if config.submission.division == keys.CLOSED:
             return f"{missing}, or use --submission.division open"
         return missing
-    if finding.rule == "evaluation-interval":
-        return "use --evaluation.every"
     if finding.rule == "cache-clear" and not config.clear_cache:
         return "use --clear-cache"
     if finding.rule == "system-answers":

@@ -106,6 +106,7 @@ def test_every_failure_of_a_closed_submission_comes_at_once():
         ("required-key", "weights_initialization is missing"),
         ("required-key", "--submission.division open"),
         ("vocabulary", "--optimizer.kind"),
+        ("evaluation-interval", "use --evaluation.every 4"),
         ("evaluation-end", "use --evaluation.first"),
         ("init-limit", "30 minutes"),
         ("page-cache", ""),

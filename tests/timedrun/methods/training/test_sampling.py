@@ -17,9 +17,9 @@ from timedrun.methods.training.sampling import (
     stream_seed,
 )
 
-counts = st.integers(1, 300) | st.integers(5_000, 6_000)
+counts = st.integers(1, 300) | st.integers(50_000, 60_000)
 seeds = st.integers(0, 2**63 - 1)
-worlds = st.integers(1, 9) | st.just(512)
+worlds = st.integers(1, 9) | st.just(4_096)
 
 
 @given(count=st.integers(0, 300), seed=seeds, epoch=st.integers(0, 99))
