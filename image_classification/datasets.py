@@ -22,10 +22,10 @@ STORED_ONLY = ("eval_resize", "loader", "workers", "prefetch")
 MEMORY_ONLY = ("padding", "padding_mode")
 SYNTHETIC_ONLY = ("synthetic_train", "synthetic_eval", "synthetic_classes")
 FORMER_DEFAULTS = {"workers": 4}
+"""Defaults of configs that were recorded before."""
 EPOCH_STEPS = 10
 """Fewest optimizer steps in an epoch of images from a folder. Published runs have 25 (airbench on CIFAR-10) to 625
-(ResNet-50 on ImageNet). With a step an epoch, the 32 steps of the recipe mild are a third of its average's half-life."""
-"""Defaults of configs that were recorded before."""
+(ResNet-50 on ImageNet). With one, all 32 steps of the recipe mild are a third of its average's half-life."""
 FIXED_SIZES = {"digits": 8, "cifar10": 32}
 """Pixels a side of the images of sources in memory."""
 
