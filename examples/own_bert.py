@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 import transformers
 
-STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 600
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 300
 BATCH, RATE = 16, 1.5e-3
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.attention.varlen import varlen_attn
 
 from judging.ground.errors import UsageError
 
@@ -258,6 +257,8 @@ def varlen(batch: RaggedRows) -> Attend:
         >>> obstacle("varlen", torch.device("cpu"), torch.bfloat16, dropout=0.0)
         'it needs a CUDA device; the model is on cpu'
     """
+
+    from torch.nn.attention.varlen import varlen_attn  # it imports the compiler, half a second
 
     def kernel(*inputs: Any) -> Tensor:
         out = varlen_attn(*inputs[:-1])
