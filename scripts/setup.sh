@@ -4,7 +4,7 @@
 set -euo pipefail
 if [ -n "${TIMEDRUN_INSTALLED:-}" ]; then exit 0; fi
 unset CDPATH; cd "$(dirname "$0")/.."; pip() { .venv/bin/python -m pip --quiet "$@"; }
-extras="train,digits,segmentation,vision,language,hugging-face,lightning,report,explorer${1:+,$1}"
+extras="train,digits,vision,language,hugging-face,lightning,report,explorer${1:+,segmentation,$1}"
 stamp=".venv/installed${1:+_$1}"
 if [ -f "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && [ "$stamp" -nt constraints.txt ]; then exit 0; fi
 "${PYTHON:-python3}" -m venv .venv
