@@ -16,7 +16,7 @@ ROOMS = {
     "timedrun.evidence": structure.Graph(11, 4, 12, 0),
     "timedrun.commands": structure.Graph(37, 4, 23, 0),
     "image_classification": structure.Graph(20, 8, 52, 0),
-    "image_segmentation": structure.Graph(11, 6, 18, 0),
+    "image_segmentation": structure.Graph(11, 7, 19, 0),
     "language_model": structure.Graph(21, 9, 70, 0),
 }
 VERBS, OPTIONS = 18, 148

@@ -22,7 +22,7 @@ def test_bash_completes_verbs_options_benchmarks_and_configs(tmp_path):
     environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     offered = {
         "ra": "race",
-        "run image_": "image_classification",
+        "run image_c": "image_classification",
         "run image_classification cifar10_resnet8_b": "cifar10_resnet8_baseline",
         "show method progr": "progressive_resizing",
         "run --threads 2 image_classification methods_": "",
