@@ -78,7 +78,7 @@ class SliceBatches:
             if part < config.foreground and (with_class := [rows for rows in case.with_class if rows]):
                 rows = with_class[int(which * len(with_class))]
             one = case.slices[rows[int(row * len(rows))]]
-            axes = [axis for axis, number in ((-1, across), (-2, along)) if config.flips and number < 0.5]
+            axes = tuple(axis for axis, number in ((-1, across), (-2, along)) if config.flips and number < 0.5)
             chosen.append(np.flip(one, axes))
         return self._batch(chosen, mine.tolist())
 

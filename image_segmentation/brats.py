@@ -47,7 +47,7 @@ def convert(folder: Path, out: Path) -> Scan:
     Raises DataError, which names the file, if one is missing or cannot be read, has another shape or other labels.
     """
     files = {kind: folder / f"{folder.name}_{kind}.nii.gz" for kind in KINDS}
-    volumes = {kind: _volume(file) for kind, file in files.items()}
+    volumes = {kind: read_volume(file) for kind, file in files.items()}
     labels = volumes["seg"]
     for kind, volume in volumes.items():
         if volume.shape != labels.shape or not np.isfinite(volume).all() or (kind != "seg" and not volume.any()):
@@ -56,7 +56,7 @@ def convert(folder: Path, out: Path) -> Scan:
     if unknown := {*np.unique(labels).tolist()} - {0, 1, 2, 4}:
         raise DataError(f"{files['seg']}: has labels {sorted(unknown)}; those of BraTS 2021 are 0, 1, 2 and 4.")
     channels = np.stack([volumes[kind] for kind in KINDS]).astype(np.float32)
-    filled = channels[:-1].any(axis=0)
+    filled: NDArray[np.bool_] = channels[:-1].any(axis=0)
     places = [np.flatnonzero(filled.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
     channels = channels[:, *(slice(place[0], place[-1] + 1) for place in places)]
     for image in channels[:-1]:
@@ -74,14 +74,15 @@ def convert(folder: Path, out: Path) -> Scan:
     )
 
 
-def _volume(file: Path) -> NDArray[Any]:
-    """Return the voxels (z, y, x) of a NIfTI file."""
+def read_volume(file: Path) -> NDArray[Any]:
+    """Return the voxels (z, y, x) of a NIfTI file. Raises DataError if it cannot be read."""
     import nibabel
     from nibabel.filebasedimages import ImageFileError
     from nibabel.spatialimages import HeaderDataError
 
     try:
-        return np.asarray(nibabel.load(file).dataobj).T
+        image: Any = nibabel.load(file)
+        return np.asarray(image.dataobj).T
     except (OSError, EOFError, ValueError, zlib.error, ImageFileError, HeaderDataError) as error:
         raise DataError(f"{file}: cannot be read ({error}).") from None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from image_segmentation.batches import Case, Facts
+from image_segmentation.brats import read_volume
 from judging.ground.errors import DataError
 
 BLOCKS, PERIOD, TRAIN, GAP, EVALUATION = 5, 31, 16, 5, 5
@@ -47,9 +48,7 @@ def require() -> dict[str, Path]:
 def read(folder: Path | None = None) -> dict[str, list[Case]]:
     """Return each training slice as a case, and the evaluation slices of each block as one. Classes are 0 outside of
     the brain, else the likeliest of 1 neither (mostly fluid), 2 grey matter, 3 white matter. Raises DataError."""
-    import nibabel
-
-    volumes = {kind: np.asarray(nibabel.load(file).dataobj).T[BOX] for kind, file in require().items()}
+    volumes = {kind: read_volume(file)[BOX] for kind, file in require().items()}
     grey, white = (volumes[kind].astype(np.int16) for kind in ("gm", "wm"))
     likeliest = np.stack([255 - grey - white, grey, white]).argmax(0) + 1
     masks = np.where(volumes["t1"] > 0, likeliest, 0)

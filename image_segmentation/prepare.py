@@ -24,31 +24,30 @@ def prepare(
     decode: bool,
     workers: int,
     images: Path | None = None,
-    skip_broken: bool = False,
 ) -> dict[str, Any]:
     """Make the store of BraTS in `folder` from `images`, a folder of the 2021 layout, or check the data there, with
     `decode` the content of every file, and return its facts. Scans that an earlier call finished are kept.
 
-    Raises DataError, which names broken scans unless `skip_broken` leaves them out; UsageError for options that
-    contradict each other.
+    Raises DataError, which names broken scans; UsageError for options that contradict each other.
     """
-    source, broken = source_of(config), list[str]()
-    if (images is not None and (source is not brats or folder is None)) or (skip_broken and images is None):
-        needs = "--images makes a store of BraTS and needs --data brats and --data-folder STORE; --skip-broken needs it"
-        raise UsageError(f"{needs}. Nothing was prepared.")
-    if images is not None and folder is not None:
-        broken = _make_store(images, folder, workers, skip_broken)
+    source = source_of(config)
+    if images is not None:
+        if source is not brats or folder is None:
+            needs = "--images makes a store of BraTS and needs --data brats and --data-folder STORE"
+            raise UsageError(f"{needs}. Nothing was prepared.")
+        _make_store(images, folder, workers)
     known = asdict(source.facts(folder))
     if source is brats:
         store = brats.Store.open(folder)
         if decode and (faults := failures(check_content, store.folder / brats.SCANS, store.files)):
             raise DataError("\n".join(faults))
         known["tumour voxels outside of the slices"] = sum(scan.cut_off for scan in store.scans.values())
-    return {**known, **source.digest(folder), **({"left out": broken} if broken else {})}
+    return {**known, **source.digest(folder)}
 
 
-def _make_store(images: Path, out: Path, workers: int, skip_broken: bool) -> list[str]:
-    """Convert every scan of `images` that `out` lacks; return what is wrong with those that cannot be converted."""
+def _make_store(images: Path, out: Path, workers: int) -> None:
+    """Convert every scan of `images` that `out` lacks. Raises DataError, which says what is wrong with each that cannot
+    be converted."""
     folders = sorted(path for path in images.iterdir() if path.is_dir()) if images.is_dir() else []
     scans: dict[str, brats.Scan] = {}
     broken: list[str] = []
@@ -69,15 +68,14 @@ def _make_store(images: Path, out: Path, workers: int, skip_broken: bool) -> lis
                 scans[folder.name] = scan
             progress.add(1, made, (len(scans) + len(broken)) / len(folders))
         progress.line()
-        if len(scans) < 2 or (broken and not skip_broken):
+        if len(scans) < 2 or broken:
             raise DataError(
                 f"{images}: {len(scans):,} of {len(folders):,} scans could be converted, so {out} is no store yet; they"
-                " are kept there. Name the folder that has BraTS2021_00000 and the others, replace broken scans, or"
-                " leave them out by --skip-broken; then run the same command again.\n" + "\n".join(sorted(broken))
+                " are kept there. Name the folder that has BraTS2021_00000 and the others, and replace or remove broken"
+                " scans; then run the same command again.\n" + "\n".join(sorted(broken))
             )
         manifest = {name: asdict(scans[name]) for name in sorted(scans)}
         write_file(out / brats.MANIFEST, json.dumps(manifest).encode())
-    return sorted(broken)
 
 
 def _converted(out: Path, folder: Path) -> tuple[brats.Scan | str, bool]:
