@@ -19,7 +19,7 @@ from judging.ground.cores import usable_cores
 from timedrun.evidence.analysis.profiled_run import LOSSES
 from timedrun.evidence.analysis.selection import TOLERANCE, Selection, Selector
 from timedrun.evidence.analysis.step_times import StepTimes
-from timedrun.methods import ChannelsLast
+from timedrun.methods import ChannelsLast, MaskedHead, Unpadding
 from timedrun.methods.training.number_formats import emulated
 
 TrainStep = Callable[[], Tensor | float]
@@ -137,7 +137,7 @@ def _compiles() -> list[bool]:
 
 METHODS: Final = "methods"
 SUGGESTED: Final[dict[str, Callable[[], Sequence[object]]]] = {
-    METHODS: lambda: [(ChannelsLast(),)],
+    METHODS: lambda: [(ChannelsLast(),), (Unpadding(),), (MaskedHead(),)],  # a model that one does not fit refuses it
     "channels_last": lambda: [True],
     "fused": lambda: [True],
     "tf32": lambda: [True] * (torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)),
