@@ -56,7 +56,7 @@ def convert(folder: Path, out: Path) -> Scan:
     if unknown := {*np.unique(labels).tolist()} - {0, 1, 2, 4}:
         raise DataError(f"{files['seg']}: has labels {sorted(unknown)}; those of BraTS 2021 are 0, 1, 2 and 4.")
     channels = np.stack([volumes[kind] for kind in KINDS]).astype(np.float32)
-    filled: NDArray[np.bool_] = (channels[:-1] != 0).max(axis=0)
+    filled: NDArray[np.bool_] = np.abs(channels[:-1]).sum(axis=0) > 0
     places = [np.flatnonzero(filled.any(axis=axes)) for axes in ((1, 2), (0, 2), (0, 1))]
     channels = channels[:, *(slice(place[0], place[-1] + 1) for place in places)]
     for image in channels[:-1]:

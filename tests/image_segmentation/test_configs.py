@@ -20,16 +20,16 @@ COMPOSER = """benchmark=image_segmentation dataset=brats global_batch=64 precisi
     schedule.scale_warmup=False schedule.milestones=[] schedule.milestone_factor=0.1 schedule.power=2.0
     schedule.cooldown_epochs=0.0 max_epochs=0"""
 TISSUES = """dataset=icbm152 global_batch=4 precision=fp32 cudnn_benchmark=False optimizer.kind=muon
-    optimizer.peak_lr=0.1 optimizer.other_lr=0.2 optimizer.nesterov=True evaluation.target=0.94 evaluation.first=10
-    widths=[8,16,32] foreground=0.0 flips=False schedule.kind=cosine schedule.epochs=16 schedule.warmup_epochs=0.5
-    schedule.scale_warmup=True max_epochs=40"""
+    optimizer.peak_lr=0.1 optimizer.other_lr=0.2 optimizer.nesterov=True evaluation.target=0.935 evaluation.first=8
+    widths=[16,32,64] foreground=0.0 flips=False schedule.kind=cosine schedule.epochs=16 schedule.warmup_epochs=0.5
+    schedule.final_factor=0.1 schedule.scale_warmup=True max_epochs=30"""
 BRATS_METHODS = """methods.blurpool.replace_convs=True methods.blurpool.replace_maxpools=True
     methods.blurpool.blur_first=True methods.blurpool.min_channels=16 methods.channels_last=on
     methods.progressive_resizing.start=0.5 methods.progressive_resizing.delay=0.5
     methods.progressive_resizing.finetune=0.2 methods.progressive_resizing.increment=32
     methods.progressive_resizing.interpolation=bilinear methods.progressive_resizing.where=batch
     methods.ema.half_life=100.0 methods.ema.update_interval=20"""
-TISSUES_METHODS = """evaluation.first=7 schedule.epochs=10 methods.channels_last=on methods.ema.half_life=8.0
+TISSUES_METHODS = """evaluation.first=5 schedule.epochs=10 methods.channels_last=on methods.ema.half_life=8.0
     methods.ema.update_interval=1"""
 
 
