@@ -16,7 +16,7 @@ ROOMS = {
     "timedrun.evidence": structure.Graph(11, 4, 11, 0),
     "timedrun.commands": structure.Graph(36, 3, 22, 0),
     "image_classification": structure.Graph(20, 8, 50, 0),
-    "image_segmentation": structure.Graph(11, 6, 18, 0),
+    "image_segmentation": structure.Graph(11, 7, 19, 0),
     "language_model": structure.Graph(19, 9, 61, 0),
 }
 VERBS, OPTIONS = 18, 140

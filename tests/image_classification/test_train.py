@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from image_classification import batches, configs, train, warm_up
+from image_classification import batches, configs, datasets, train, warm_up
 from image_classification.build import Parts, build
 from image_classification.datasets import declared, preflight
 from judging.ground.errors import DataError
@@ -220,7 +220,8 @@ def recipe_run(config: configs.ImageRunConfig) -> configs.ImageRunConfig:
 
 
 @pytest.mark.parametrize("name", [*RECIPES][2:])  # the hot recipe has the methods of the two before it
-def test_a_recipe_resumes_to_its_losses(name, prepared, tmp_path, losses):
+def test_a_recipe_resumes_to_its_losses(name, prepared, tmp_path, losses, monkeypatch):
+    monkeypatch.setattr(datasets, "EPOCH_STEPS", 3)
     config, folder = recipe_run(getattr(configs, f"imagenet_{name}")()), prepared["jpeg"]
     assert not preflight(config, folder, 1)
     trained(config, data_folder=folder)
@@ -228,7 +229,8 @@ def test_a_recipe_resumes_to_its_losses(name, prepared, tmp_path, losses):
     assert len(losses) == 6 and losses[3:] == losses[:3]
 
 
-def test_a_budget_out_of_range_is_refused_before_the_run(prepared):
+def test_a_budget_out_of_range_is_refused_before_the_run(prepared, monkeypatch):
+    monkeypatch.setattr(datasets, "EPOCH_STEPS", 3)
     config = replace(recipe_run(configs.imagenet_mild()), schedule=replace(configs.imagenet_mild().schedule, scale=1.0))
     (problem,) = preflight(config, prepared["jpeg"], 1)
     assert "mild is meant for 9 to 66 epochs, not for 90" in problem and "--recipe none" in problem

@@ -59,8 +59,9 @@ def read_answers(path: Path) -> Answers:
         ) from None
     if not isinstance(content, dict) or not isinstance(override := content.pop(OVERRIDE, {}), dict):
         raise UsageError(f'{path}: the file or its "{OVERRIDE}" is not a JSON object of keys and answers.')
+    fixed = [f"{key} is set by the runs' logs and cannot be replaced" for key in SET_BY_RUNS if key in override]
     both = [f"{key} is answered twice" for key in content if content[key] and override.get(key)]
-    if problems := [*_problems(content), *_problems(override), *both]:
+    if problems := [*_problems(content), *_problems(override), *fixed, *both]:
         raise UsageError(f"{path}: {'; '.join(problems)}; no answers were used.")
     return Answers(
         path=path,

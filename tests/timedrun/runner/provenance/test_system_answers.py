@@ -48,7 +48,7 @@ def test_detected_values_are_kept_unless_overridden(tmp_path):
     [
         ({"coolling": "air"}, "no key 'coolling'; did you mean cooling"),
         ({"zzz": "x"}, "no key 'zzz'"),
-        ({"submitter": "Else"}, "submitter is set by the runs' logs"),
+        ({"override": {"submitter": "Else"}}, "submitter is set by the runs' logs"),
         ({"number_of_nodes": 2}, "number_of_nodes is 2, not text"),
         ({"cooling": "a\nb"}, "line break"),
         ({"cooling": "air", "override": {"cooling": "liquid"}}, "cooling is answered twice"),

@@ -5,17 +5,19 @@ import os
 from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from judging.ground.errors import TimedrunError
 from judging.ground.file_kind import read_text
 from mlevents.event import json_fault
 from mlevents.package_checker.files import MANIFEST
+from timedrun.evidence.submission.packaging.safe_files import digests
 
 RATIOS: Final = ("minutes", "samples", "samples_per_second")
 """Quantities whose ratio can be claimed: of a score, of its mean samples, and of these per second of all time."""
 MAX_DECIMALS: Final = 9  # decimals that are compared: further ones depend on the order of a floating-point sum
 LARGEST: Final = Decimal("1e12")  # above any minutes, quality or ratio
+Change = Literal["changed", "missing", "added"]
 
 
 class ClaimError(TimedrunError):
@@ -59,10 +61,20 @@ class Claim:
 
 @dataclass(frozen=True)
 class Package:
-    """Claims in the manifest of a package on disk."""
+    """Manifest of a package on disk: its claims, and the SHA-256 of each file when it was made."""
 
     folder: Path
     claims: tuple[Claim, ...]
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedFile:
+    """File of a package that differs from its manifest."""
+
+    package: str
+    file: str
+    change: Change
 
 
 def read_claims(path: Path) -> list[Claim]:
@@ -110,6 +122,18 @@ def packages(folder: Path) -> list[Package]:
     return items
 
 
+def changed_files(package: Package) -> list[ChangedFile]:
+    """Return the files of `package` that differ from its manifest, which does not list itself."""
+    there = {name: digest for name, digest in digests(package.folder).items() if name != MANIFEST}
+    changes: list[ChangedFile] = []
+    for name in sorted(there.keys() | package.files.keys()):
+        now, then = there.get(name), package.files.get(name)
+        if now != then or not now:  # "" is a link, which no package holds
+            change: Change = "missing" if now is None else "added" if then is None else "changed"
+            changes.append(ChangedFile(package=package.folder.name, file=name, change=change))
+    return changes
+
+
 def decimals(figure: str, where: str) -> int:
     """Return the number of decimals of `figure`, at most MAX_DECIMALS; negative for "1e3". Raise ClaimError, which
     begins with `where`, if it is not a finite number."""
@@ -134,10 +158,12 @@ def _package(folder: Path) -> Package | None:
         return None  # another program's file
     if not {"scores", "files"} <= manifest.keys():
         return None
-    scores = manifest["scores"]
+    scores, files = manifest["scores"], manifest["files"]
     if not isinstance(scores, list) or not all(isinstance(score, dict) for score in scores):
         raise ClaimError(f"{where}: 'scores' is not a list of objects; nothing was compared.")
-    return Package(folder, tuple(_claim(score, where, folder.resolve().name) for score in scores))
+    if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
+        raise ClaimError(f"{where}: 'files' does not map paths to their SHA-256; nothing was compared.")
+    return Package(folder, tuple(_claim(score, where, folder.resolve().name) for score in scores), files)
 
 
 def _claim(score: dict[str, Any], where: str, folder: str) -> Claim:

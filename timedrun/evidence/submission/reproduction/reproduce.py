@@ -4,18 +4,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from judging.comparison.speedup_ratio import across
 from judging.pages.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
 from judging.pages.table import Table
 from judging.scoring.score import Score, score
+from mlevents.package_checker.files import MANIFEST
 from mlevents.record import result_files
 from mlevents.terminal_escape import printable
-from timedrun.evidence.submission.reproduction.claims import Claim, decimals, packages
+from timedrun.evidence.submission.reproduction.claims import ChangedFile, Claim, changed_files, decimals, packages
 
 ClaimStatus = Literal["reproduced", "differs", "cannot be scored", "not found", "not here", "not claimed"]
 """Without logs, a claim of a package is "not found", which is a failure, and one of a list of claims is "not here"."""
+MAX_LISTED: Final = 10  # changed files listed in the text; the JSON lists all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,17 +46,20 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """All values at one path."""
+    """All values and changed files at one path."""
 
     figures: tuple[Figure, ...]
+    files: tuple[ChangedFile, ...]
 
     @property
     def reproduced(self) -> bool:
-        """True if every claim with logs here is reproduced; without claims, if every set has a score."""
+        """True if every claim with logs here is reproduced and no file was changed; without claims, if every set has a
+        score."""
         claimed = [figure for figure in self.figures if figure.verdict != "not claimed" and figure.claimed is not None]
         relevant = [figure for figure in claimed if figure.verdict != "not here"] if claimed else list(self.figures)
-        fine = all(figure.verdict in ("reproduced", "not claimed") for figure in relevant)
-        return bool(relevant) and fine
+        if not relevant:
+            return False
+        return not self.files and all(figure.verdict in ("reproduced", "not claimed") for figure in relevant)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -62,6 +67,7 @@ class Reproduction:
             "verified": False,
             "notice": NOTICE,
             "figures": [asdict(figure) for figure in self.figures],
+            "files": [asdict(file) for file in self.files],
         }
 
     @property
@@ -86,6 +92,11 @@ class Reproduction:
             for text in (figure.words if figure.verdict in ("cannot be scored", "not found") else "", figure.note)
             if text
         )
+        for package in dict.fromkeys(file.package for file in self.files):
+            mine = [file for file in self.files if file.package == package]
+            lines.append(f"{printable(package)}: files that differ from {MANIFEST}:")
+            lines += [f"    {file.change}: {printable(file.file)}" for file in mine[:MAX_LISTED]]
+            lines += [f"    and {len(mine) - MAX_LISTED} more (listed by --json)"] * (len(mine) > MAX_LISTED)
         if any(figure.demonstration for figure in self.figures):
             lines.append(DEMONSTRATION)
         return "\n".join([*lines, *self.not_here, NOTICE, self.conclusion])
@@ -106,19 +117,23 @@ class Reproduction:
     def conclusion(self) -> str:
         claimed = [figure for figure in self.figures if figure.claimed is not None and figure.verdict != "not here"]
         fine = sum(figure.verdict == "reproduced" for figure in claimed)
+        count = len(self.files)
+        differ = f" {count} file{'s' * (count > 1)} differ{'s' * (count == 1)} from the package's manifest."
+        changed = differ if count else ""
         if not claimed and self.not_here:
-            return "not shown: no claim is about the logs here."
+            return f"not shown: no claim is about the logs here.{changed}"
         if not claimed:
-            return "not shown: no claims were made; these values are recomputed from the logs."
-        wrong = any(figure.verdict == "differs" for figure in claimed)
+            return f"not shown: no claims were made; these values are recomputed from the logs.{changed}"
+        wrong = self.files or any(figure.verdict == "differs" for figure in claimed)
         verdict = "true" if self.reproduced else "false" if wrong else "not shown"
         present = " present" if self.not_here else ""
-        return f"{verdict}: {fine} of {len(claimed)} claimed values{present} agree with the logs."
+        return f"{verdict}: {fine} of {len(claimed)} claimed values{present} agree with the logs.{changed}"
 
 
 def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction:
     """Score everything at `path` (a log, results, packages, a round) and compare it with `claims`, by default those of
-    the packages' manifests. Raise ClaimError if one is unreadable."""
+    the packages' manifests. Files of packages are compared with their manifests. Raise ClaimError if one is
+    unreadable."""
     opened = packages(path) if path.is_dir() else []
     if claims is not None:
         figures = compared(score([path]), claims, "not here")
@@ -127,7 +142,9 @@ def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction
         figures = [figure for package, scores in inside for figure in compared(scores, package.claims)]
         alone = [file for file in result_files(path) if not {found.folder for found in opened} & {*file.parents}]
         figures += compared(score(alone), ()) if alone else []
-    return Reproduction(figures=tuple(figures))
+    return Reproduction(
+        figures=tuple(figures), files=tuple(change for package in opened for change in changed_files(package))
+    )
 
 
 def compared(

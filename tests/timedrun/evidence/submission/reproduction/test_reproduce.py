@@ -1,6 +1,7 @@
 """Claims, with the precision of their digits, and comparison of recomputed scores with them."""
 
 import json
+import os
 import re
 import shutil
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from judging.pages.score_table import NOTICE
 from judging.scoring.score import score
+from timedrun.evidence.submission.packaging.safe_files import digests
 from timedrun.evidence.submission.reproduction.claims import Claim, ClaimError, decimals, packages, read_claims
 from timedrun.evidence.submission.reproduction.reproduce import agreement, reproduce
 
@@ -66,6 +68,7 @@ def test_packages_are_found_by_their_manifest(tmp_path):
         written(tmp_path / name, values, "manifest.json")
     (package,) = packages(tmp_path)
     assert package.folder == tmp_path / "org"
+    assert package.files == {"README.md": "00"}
     (claim,) = package.claims
     assert (claim.minutes, claim.quality, claim.scored) == ("23.75", None, True)
 
@@ -85,12 +88,13 @@ def round_folder(tmp_path, write_set) -> Path:
     """Two systems of one submitter in the layout of a round: 12 and 3 minutes."""
     for system, times in {"slow": (10, 11, 12, 13, 14), "fast": (2, 2.9, 3, 3.1, 4)}.items():
         write_set(tmp_path / "Example" / "results" / system / "resnet", times, platform=system)
+    (tmp_path / "Example" / "README.md").write_text("as it was packaged")
     return tmp_path
 
 
 def make_manifest(folder: Path) -> None:
     """What a package says of itself, written for the logs in `folder` as they are."""
-    values = {"scores": [asdict(one) for one in score([folder])], "files": {}}
+    values = {"scores": [asdict(one) for one in score([folder])], "files": digests(folder)}
     written(folder, values, "manifest.json")
 
 
@@ -197,11 +201,11 @@ def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path, write_set):
     assert score.verdict == "reproduced" and "no score, as claimed" in score.words and reproduction.reproduced
 
 
-def test_a_packages_claims_agree_with_its_manifest_under_any_name_of_its_folder(round_folder):
+def test_a_packages_claims_and_files_agree_with_its_manifest_under_any_name_of_its_folder(round_folder):
     make_manifest(round_folder / "Example")
     for path in (round_folder, round_folder / "Example"):
         reproduction = reproduce(path)
-        assert reproduction.reproduced
+        assert reproduction.reproduced and reproduction.files == ()
         assert {figure.what for figure in reproduction.figures} == {"score", "quality"}
     (round_folder / "Example").rename(round_folder / "copy")
     reproduction = reproduce(round_folder / "copy")
@@ -217,15 +221,30 @@ def test_forged_times_of_a_package_are_detected(round_folder):
         times = [int(time) for time in re.findall(r'(?<="time_ms": )\d+', log.read_text())]
         halved = (str(times[0] + (time - times[0]) // 2) for time in times)
         log.write_text(re.sub(r'(?<="time_ms": )\d+', lambda _, halved=halved: next(halved), log.read_text()))
+    (folder / "README.md").unlink()
+    (folder / "extra.txt").write_text("new")
     reproduction = reproduce(round_folder)
     assert not reproduction.reproduced
     (slow,) = [figure for figure in reproduction.figures if (figure.system, figure.what) == ("slow", "score")]
     assert slow.verdict == "differs" and slow.recomputed == pytest.approx(6, rel=0.05)
+    changes = {(file.change, Path(file.file).name) for file in reproduction.files}
+    assert changes == {("changed", log.name) for log in logs} | {("missing", "README.md"), ("added", "extra.txt")}
+    assert "Example: files that differ from manifest.json" in reproduction.text
+    assert "7 files differ from the package's manifest." in reproduction.text
 
 
 def test_hostile_names_are_shown_and_cannot_write_to_a_terminal(round_folder):
+    make_manifest(round_folder / "Example")
+    for name in (b"a\nb.txt", b"\x1b[2J.txt", b"\xff.txt"):
+        with open(os.path.join(os.fsencode(round_folder / "Example"), name), "w"):
+            pass
     claims = [Claim(system="slow", benchmark="resnet", minutes="12", source="\x1b[31mred")]
-    assert "\x1b" not in reproduce(round_folder, claims).text
+    reproduction = reproduce(round_folder, claims)
+    assert len(reproduction.files) == 3
+    assert "\x1b" not in reproduction.text
+    assert "added: a\\nb.txt" in reproduction.text
+    reproduction.text.encode()
+    json.dumps(reproduction.as_dict()).encode()
 
 
 def test_the_published_results_and_ratios_are_reproduced(published):
