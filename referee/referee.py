@@ -212,6 +212,8 @@ class Referee(AbstractContextManager["Referee"]):
             verdict.open_channel = not self.sandbox.forgets
             verdict.findings.append(Finding("sandbox", True, text))
         if finding.passed:
+            if any(b"compile" in text for text in files.values()):
+                self.sandbox.load_compiler()
             try:
                 self._examine(files, verdict)
             except Violation as violation:

@@ -4,6 +4,7 @@ import argparse
 import secrets
 import sys
 from pathlib import Path
+from typing import Any
 
 from judging.comparison.speedup_ratio import LEAST_PAIRS
 from judging.ground import stdio
@@ -29,7 +30,7 @@ def referee(arguments: argparse.Namespace) -> ExitCode:
             raise UsageError(f"{path} does not exist. Nothing was run.")
     seed, runs = secrets.randbits(128) if arguments.seed is None else arguments.seed, arguments.runs
     rare = read_limits(arguments.limits)
-    own = {
+    own: dict[str, Any] = {
         name: rare[name] for name in ("prepare_seconds", "answer_seconds", "late_seconds", "processes") if name in rare
     }
     if arguments.memory is not None:
