@@ -18,7 +18,6 @@ import re
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,7 +132,8 @@ def windows_held(files: dict[str, bytes], validation: Iterable[NDArray[Any]], vo
     """Return how many windows of the validation tokens the files hold, read forwards or backwards, also if each symbol
     is shifted by its place, in a `vocabulary` of that size."""
     found = [np.zeros(0, np.uint64)]
-    for row in map(partial(np.frombuffer, dtype=np.int64), {row.tobytes() for row in _sequences(files)}):
+    for symbols in {row.tobytes() for row in _sequences(files)}:
+        row = np.frombuffer(symbols, np.int64)
         places = np.arange(len(row))
         shifted = [(row - places) % vocabulary, (row + places) % vocabulary] if vocabulary else []
         for one in [told[::way] for told in [row, *shifted] for way in (1, -1)]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -190,6 +191,9 @@ class Referee(AbstractContextManager["Referee"]):
         with closing(WatchedFolder(folder)) as place:
             of = Path(place.name)
             data = {name: self.data.copies(of, name, planted=kind == "planted") for kind, name in self._copies.items()}
+            for shard in (shard for shards in data.values() for shard in shards):
+                with shard.path.open("rb") as copy:  # or a session's own fsync would leave a trace
+                    os.fsync(copy)
             limit = settings.limits.work_bytes
             self.sandbox = Sandbox(data, device=settings.device, work_bytes=limit, isolated=isolated)
         self.sandbox.wait()  # without the copies, which the server has open: a referee that is killed leaves none
@@ -212,6 +216,8 @@ class Referee(AbstractContextManager["Referee"]):
             verdict.open_channel = not self.sandbox.forgets
             verdict.findings.append(Finding("sandbox", True, text))
         if finding.passed:
+            if any(b"compile" in text for text in files.values()):
+                self.sandbox.load_compiler()
             try:
                 self._examine(files, verdict)
             except Violation as violation:

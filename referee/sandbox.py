@@ -274,6 +274,10 @@ class Sandbox:
             socket.send_fds(self.control, [b"fork"], [theirs.fileno(), output])
         return ours
 
+    def load_compiler(self) -> None:
+        """Import torch's compiler, which takes a second, once for all sessions."""
+        self.control.send(b"compiler")
+
     def give_data(self, name: str) -> None:
         """Give the session a data set."""
         self.control.send(f"data {name}".encode())

@@ -189,10 +189,12 @@ class Retiming:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return that of the submission, ERROR after a breach by the record, or INCONCLUSIVE if that is undecided."""
+        """Return that of the submission, ERROR after a breach by the record, or INCONCLUSIVE if that is undecided or
+        uneven."""
         if self.record.breach:
             return ExitCode.ERROR
-        return self.submission.exit_code or (ExitCode.INCONCLUSIVE if self.record.undecided else ExitCode.OK)
+        unsure = self.record.undecided or self.record.uneven
+        return self.submission.exit_code or (ExitCode.INCONCLUSIVE if unsure else ExitCode.OK)
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON."""

@@ -194,6 +194,9 @@ def serve(control: socket.socket, arguments: dict[str, Any], shards: Shards) -> 
                     socket.send_fds(gate, [described], anew)
                 for descriptor in anew:
                     os.close(descriptor)
+            case ["compiler"] if device == "cpu":  # it would open a GPU, which sessions could not use then
+                os.environ["TORCH_WARM_POOL"] = "0"  # processes that all sessions would share
+                importlib.import_module("torch._inductor.compile_fx")
             case ["end"]:
                 _end(running)
                 control.send(b"clean" if isolated or _wiped(work) else b"dirty")

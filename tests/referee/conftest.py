@@ -49,7 +49,7 @@ def unread() -> Iterator[None]:
     """Leave the system's caches as they are: to read all files, or to forget all names, takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("referee.sandbox.read_ahead", lambda folders: True)
-        patch.setattr("referee.sandbox.DROP", Path("/nonexistent"))
+        patch.setattr("referee.sandbox.DROP", Path(os.devnull))
         yield
 
 
@@ -78,7 +78,7 @@ def referee(token_files: Path) -> Iterator[Referee]:
 
 @pytest.fixture(scope="session")
 def plain_referee(token_files: Path) -> Iterator[Referee]:
-    """Return a referee without a sandbox, whose sessions start in half of the time."""
+    """Return a referee without a sandbox, whose sessions start sooner."""
     data = token_files / "train.npy", token_files / "validation.npy"
     with made_referee(SETTINGS, *data, isolated=False) as made:
         yield made
@@ -109,6 +109,9 @@ def examine(referee: Referee, token_files: Path, tmp_path: Path) -> Callable[...
 
 
 @pytest.fixture
-def examine_plain(plain_referee: Referee, token_files: Path, tmp_path: Path) -> Callable[..., Verdict]:
-    """Return a function that examines code that needs no sandbox to be caught."""
+def examine_plain(
+    plain_referee: Referee, token_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Verdict]:
+    """Return a function that examines code that needs no sandbox to be caught, and one cut of a row."""
+    monkeypatch.setattr("referee.probes.CUTS", 1)
     return examining(plain_referee, token_files, tmp_path)

@@ -120,6 +120,13 @@ CACHE = (
 )
 
 
+def test_a_script_that_compiles_finds_the_compiler_imported(plain_referee):
+    code = "import sys, torch\nassert 'torch._inductor.compile_fx' in sys.modules, 'absent'\n"
+    code += "def build(task):\n    raise ValueError(torch.compile)\ndef train(*_): pass\n"
+    (finding,) = plain_referee.examine({"submission.py": code.encode()}).failed
+    assert "function compile" in finding.reason, finding
+
+
 def test_what_was_compiled_before_the_clock_is_kept_and_no_note_of_a_training(
     examine_plain, plain_referee, monkeypatch
 ):
