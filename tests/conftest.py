@@ -116,6 +116,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork the worker processes of a preparation from this one, which has imported torch; test_worker_pool.py has those
     of the fork server."""
+    gc.collect()  # objects of earlier tests may have threads, which a forked process lacks when it collects them
     fork = multiprocessing.get_context("fork")
     monkeypatch.setattr("multiprocessing.get_context", lambda _: fork)
 

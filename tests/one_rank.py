@@ -1,5 +1,6 @@
 """Whole runs of a benchmark in this process, on one CPU rank, or on ranks that it forks."""
 
+import gc
 import itertools
 import signal
 from collections.abc import Callable
@@ -78,7 +79,12 @@ def recorded_losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def on_ranks(count: int, folder: Path, work: Callable[..., None], *arguments: Any) -> None:
     """Call `work(ranks, *arguments)` in each of `count` forked processes, which form a process group."""
-    start_processes(_on_rank, (count, folder, work, arguments), nprocs=count, start_method="fork")
+    gc.collect()  # objects of earlier tests may have threads, which a forked process lacks when it collects them
+    gc.freeze()
+    try:
+        start_processes(_on_rank, (count, folder, work, arguments), nprocs=count, start_method="fork")
+    finally:
+        gc.unfreeze()
 
 
 def _on_rank(rank: int, count: int, folder: Path, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
