@@ -29,7 +29,7 @@ FACTS = Facts(1000, 251 * 155, 251, 4, SIZE)
 
 @dataclass(frozen=True)
 class Scan:
-    """What a store knows of a scan."""
+    """Hold the counts and the file of a scan, as the store's manifest has them."""
 
     slices: int
     with_class: list[list[int]]

@@ -50,7 +50,6 @@ REPLACED: Final = {
     "profile --skip": "nothing: the batches that the loader prefetches are left out",
     "race --name": "--results runs/BENCHMARK/NAME",
     "doctor --results": "nothing: the folder is runs; a run checks its own before it starts",
-    "race --minutes": IN_TOML.format("minutes"),
     "tune --first-seed": IN_TOML.format("first_seed"),
     "race --dry-run": "`timedrun profile` of each config, which estimates the time of its schedule",
     "profile --trace": "nothing: torch.profiler in train.py, or Nsight Systems around `timedrun run`, writes traces",

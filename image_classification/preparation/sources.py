@@ -19,8 +19,7 @@ from judging.ground.errors import DataError
 from timedrun.methods.training.sampling import epoch_order
 
 ORDER_SEED = 2012
-"""Of the fixed pseudo-random order of stored training images: consecutive samples are of all classes, so a run in
-quasi-random order, which reads blocks of them, does not see one class at a time."""
+"""Of the fixed pseudo-random order of stored training images: consecutive samples are of all classes."""
 
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff")
 SPLITS = {"train": "train", "evaluation": "val"}

@@ -16,9 +16,6 @@ from image_classification.stores.store_format import FinishedShard
 from judging.ground.atomic_file import StoredFile, check_content, write_file
 from judging.ground.errors import DataError
 
-ROW = np.dtype([("name", "<u8"), ("bytes", "<u8"), ("label", "<i4")])
-"""An image in a file of its own. `name`: offset of its name in the file of names."""
-
 ROW = np.dtype(
     [
         ("offset", "<u8"),

@@ -1,4 +1,4 @@
-"""What a session reads or looks up leaves no trace that a later one can see: measured, in bits."""
+"""A session's reads and looks leave no trace that a later one can see: measured, in bits."""
 
 import os
 from pathlib import Path

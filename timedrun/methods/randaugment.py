@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,11 +23,11 @@ class _RandAugmentHooks(Hooks):
         draws = random_uniform(seed, epoch, samples, method.name, 3 * method.depth).reshape(-1, method.depth, 3)
         chances = random_uniform(seed, epoch, samples, f"{method.name}_chance", method.depth)
         for number in range(method.depth):
-            rows = np.flatnonzero(chances[:, number] < method.probability)
-            there, drawn = torch.from_numpy(rows).to(images.device, non_blocking=True), draws[rows, number]
-            changed = operate(images[there], method.operations, method.severity, drawn, method.spread)
-            images = images.clone()
-            images[there] = changed
+            changed = operate(images, method.operations, method.severity, draws[:, number], method.spread)
+            if method.probability < 1:
+                chosen = torch.from_numpy(chances[:, number] < method.probability)
+                changed = torch.where(chosen.to(images.device, non_blocking=True).view(-1, 1, 1, 1), changed, images)
+            images = changed
         self.acted = True
         return images
 

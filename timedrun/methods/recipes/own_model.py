@@ -116,18 +116,20 @@ def recipe(
         raise ValueError(f"recipe {name} takes epochs=..., not steps")
     if problem := budget_problem(name, epochs):
         raise ValueError(problem)
-    recipe = RECIPES[name]
-    scale = batch / recipe.global_batch if batch else 1.0
-    methods = _fitting(name, recipe.methods, model, without, places or PLAIN_LOOP, seed, rank)
+    published = RECIPES[name]
+    scale = batch / published.global_batch if batch else 1.0
+    methods = _fitting(name, published.methods, model, without, places or PLAIN_LOOP, seed, rank)
     if initialize:
-        initialisation.initialize(model, recipe.initialisation)
+        initialisation.initialize(model, published.initialisation)
     model = methods.model(model)
-    own = recipe.optimizer
+    own = published.optimizer
     decay = own.weight_decay * (scale if own.kind.startswith("decoupled") else 1)  # else the rate scales it
     scaled = replace(own, peak_lr=own.peak_lr * scale, weight_decay=decay)
-    warmup = recipe.schedule.warmup_epochs * (epochs / recipe.schedule.epochs if recipe.schedule.scale_warmup else 1)
-    schedule = replace(recipe.schedule, epochs=epochs, scale=1.0, warmup_epochs=warmup, scale_warmup=False)
-    return Training(model, build_optimizer(optimizer or scaled, model), schedule, methods, LOSSES[recipe.loss])
+    warmup = published.schedule.warmup_epochs * (
+        epochs / published.schedule.epochs if published.schedule.scale_warmup else 1
+    )
+    schedule = replace(published.schedule, epochs=epochs, scale=1.0, warmup_epochs=warmup, scale_warmup=False)
+    return Training(model, build_optimizer(optimizer or scaled, model), schedule, methods, LOSSES[published.loss])
 
 
 def _fitting(

@@ -31,9 +31,8 @@ def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Send `number` to this process when `parent`, which started it, ends, if the system is Linux; at once if it has
     ended. Code between fork and exec (preexec_fn of subprocess) could deadlock if the parent has threads."""
     library = ctypes.CDLL(None, use_errno=True)
-    if hasattr(library, "prctl") and library.prctl(
-        1, ctypes.c_ulong(number), 0, 0, 0
-    ):  # linux/prctl.h: PR_SET_PDEATHSIG
+    set_signal = 1  # PR_SET_PDEATHSIG of linux/prctl.h
+    if hasattr(library, "prctl") and library.prctl(set_signal, ctypes.c_ulong(number), 0, 0, 0):
         raise OSError(ctypes.get_errno(), "the kernel refused to signal the end of the parent process (prctl)")
     if os.getppid() != parent:
         write(

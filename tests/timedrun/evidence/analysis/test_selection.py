@@ -172,7 +172,7 @@ def test_methods_of_several_changes_are_joined_and_the_search_ends_in_time():
 
 def test_what_is_tried_follows_from_the_arguments_and_the_hardware(monkeypatch):
     def build(precision: str = "fp32", tf32: bool = False, workers: int = 0, batch: int = 64) -> TrainStep:
-        raise NotImplementedError
+        return lambda: 0.0
 
     def tried(capability: tuple[int, int] | None, emulates: bool = False) -> dict[str, dict[str, object]]:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
