@@ -11,6 +11,7 @@ from image_classification.datasets import DataFacts
 from image_classification.model import build_model
 from timedrun.methods import Stack, stack
 from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.methods.training.initialisation import on_meta_device
 from timedrun.methods.training.optim import build_optimizer
 from timedrun.runner.distributed.process_group import ProcessGroup
 
@@ -35,7 +36,7 @@ def build(config: ImageRunConfig, ranks: ProcessGroup, facts: DataFacts, device:
     steps = config.epoch_steps(facts.train_samples)
     last = config.progress(config.total_epochs, config.epoch_part(steps - 1, facts.train_samples))
     methods.require_reach(last, config.total_epochs * steps)
-    with device if device.type == "meta" else nullcontext():
+    with on_meta_device() if device.type == "meta" else nullcontext():
         model = methods.model(build_model(config.model, config.seed)).to(device)
     return Parts(
         facts=facts,

@@ -12,6 +12,7 @@ from image_segmentation.datasets import source_of
 from image_segmentation.model import UNet
 from timedrun.methods import Stack, stack
 from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.methods.training.initialisation import on_meta_device
 from timedrun.methods.training.optim import build_optimizer
 from timedrun.methods.training.train_state import seed_everything
 from timedrun.runner.distributed.process_group import ProcessGroup
@@ -31,7 +32,7 @@ def build(
     steps = config.total_epochs * epoch_steps
     methods.require_reach(config.progress(steps - 1, epoch_steps), steps)
     seed_everything(config.seed)
-    with device if device.type == "meta" else nullcontext():
+    with on_meta_device() if device.type == "meta" else nullcontext():
         model = methods.model(UNet(known.channels, known.classes, config.widths)).to(device)
     return model, build_optimizer(config.optimizer, model), methods
 

@@ -15,6 +15,7 @@ from language_model.model import ReferenceBert, build_reference
 from timedrun.methods import Stack, stack
 from timedrun.methods.ragged_attention import choose
 from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.methods.training.initialisation import on_meta_device
 from timedrun.methods.training.optim import build_muon, build_optimizer
 from timedrun.methods.training.precision import Precision
 from timedrun.methods.training.sampling import stream_seed
@@ -78,7 +79,7 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
 def build_model(config: BertRunConfig, device: torch.device) -> Bert | ReferenceBert:
     """Build the model on the CPU, with the same initial weights in either implementation, or on the meta device."""
     if device.type == "meta":
-        with device:
+        with on_meta_device():
             return untrained_model(config)
     if config.implementation == "timedrun":
         return build_bert(config.architecture, config.seed, config.speed)

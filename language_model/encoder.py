@@ -13,6 +13,7 @@ from language_model.weights import Shape, check, initial_weights, theirs, to_own
 from timedrun.methods.fused_layers import dense_gelu_dense, dropout_add_layer_norm, gelu, region
 from timedrun.methods.low_precision_norm import norm_in_type
 from timedrun.methods.ragged_attention import BACKENDS, Attend, choose
+from timedrun.methods.training.initialisation import on_meta_device
 
 
 class Embeddings(nn.Module):
@@ -254,7 +255,7 @@ class Bert(nn.Module):
 
 def build_bert(architecture: BertArchitecture, seed: int, speed_ups: SpeedUps | None = None) -> Bert:
     """Build the encoder with initial weights from `seed`, the same for all speed-ups. No global generator is used."""
-    with torch.device("meta"):
+    with on_meta_device():
         model = Bert(architecture, speed_ups)
     model.to_empty(device="cpu")
     model.load_weights(initial_weights(shapes(architecture), architecture.initializer_range, seed))
@@ -263,6 +264,6 @@ def build_bert(architecture: BertArchitecture, seed: int, speed_ups: SpeedUps | 
 
 def shapes(architecture: BertArchitecture) -> dict[str, Shape]:
     """Return name and shape of every tensor of transformers' BertForMaskedLM, in its order, tied ones once."""
-    with torch.device("meta"):
+    with on_meta_device():
         model = Bert(architecture)
     return {theirs(name): tuple(parameter.shape) for name, parameter in model.named_parameters()}

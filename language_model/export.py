@@ -12,6 +12,7 @@ from language_model.encoder import Bert, shapes
 from language_model.model import ReferenceBert
 from language_model.weights import to_theirs
 from timedrun.methods import stack
+from timedrun.methods.training.initialisation import on_meta_device
 
 
 def model(config: BertRunConfig) -> nn.Module:
@@ -22,7 +23,7 @@ def model(config: BertRunConfig) -> nn.Module:
 def export(config: BertRunConfig, weights: Mapping[str, Tensor], folder: Path) -> None:
     """Write `folder`/transformers, which BertForMaskedLM.from_pretrained reads, unless a method changed the layers."""
     reference, own = ReferenceBert(config.architecture, "sdpa"), config.implementation == "timedrun"
-    with torch.device("meta"):
+    with on_meta_device():
         plain = Bert(config.architecture, config.speed) if own else reference
     if weights.keys() != plain.state_dict().keys():
         return

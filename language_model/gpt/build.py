@@ -13,6 +13,7 @@ from language_model.gpt.datasets import TokenFacts
 from language_model.gpt.model import Decoder, build_model
 from timedrun.methods import Stack, stack
 from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.methods.training.initialisation import on_meta_device
 from timedrun.methods.training.optim import build_muon, build_optimizer
 from timedrun.methods.training.precision import Precision
 from timedrun.runner.distributed.process_group import ProcessGroup
@@ -44,7 +45,7 @@ def build(config: GptRunConfig, ranks: ProcessGroup, facts: TokenFacts, device: 
     methods = stack(*config.methods, seed=config.seed, rank=ranks.rank, places=PLACES)
     steps = math.ceil(config.total_samples / config.global_batch)
     methods.require_reach(min(1.0, (steps - 1) / config.schedule.steps), steps)
-    with torch.device("meta" if device.type == "meta" else "cpu"):  # weights are the same on every device
+    with on_meta_device() if device.type == "meta" else torch.device("cpu"):  # weights are the same on every device
         model = methods.model(build_model(config.model, config.seed))
     precision = Precision(config.precision, device)
     sharded = config.sharding == "full" and ranks.world_size > 1

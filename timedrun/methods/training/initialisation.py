@@ -1,8 +1,13 @@
 """Initial weights of convolutional networks."""
 
-from typing import Literal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
 
 Initialisation = Literal[
     "torch", "kaiming", "kaiming_bn_uniform", "torchvision", "torchvision_zero_residual", "identity"
@@ -34,7 +39,7 @@ def initialize(model: nn.Module, how: Initialisation) -> None:
     if how in ("torchvision", "torchvision_zero_residual"):
         for layer in model.modules():
             if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")  # N(0, 2 / fan_out)
+                init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")  # N(0, 2 / fan_out)
             elif isinstance(layer, nn.BatchNorm2d):
                 layer.reset_parameters()
         if how == "torchvision_zero_residual":  # a block begins as the identity: Goyal et al. 2017, arXiv 1706.02677
@@ -44,15 +49,38 @@ def initialize(model: nn.Module, how: Initialisation) -> None:
                     " their scales could be set to zero; use initialisation torchvision"
                 )
             for block in blocks:
-                nn.init.zeros_(last_norm(block).get_parameter("weight"))
+                init.zeros_(last_norm(block).get_parameter("weight"))
         return
     for layer in model.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
-            nn.init.kaiming_normal_(layer.weight)  # N(0, 2 / fan_in), He et al. 2015
+            init.kaiming_normal_(layer.weight)  # N(0, 2 / fan_in), He et al. 2015
     if how == "kaiming_bn_uniform":
         for layer in model.modules():
             if isinstance(layer, nn.BatchNorm2d):
-                nn.init.uniform_(layer.weight)
+                init.uniform_(layer.weight)
+
+
+class _UndrawnWeights(TorchFunctionMode):
+    """Leave tensors as they are where random numbers would be drawn into them."""
+
+    def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def on_meta_device() -> Iterator[None]:
+    """Build modules on the meta device without drawing their weights, for which torch would import its compiler.
+
+    Examples:
+        >>> with on_meta_device():
+        ...     layer = nn.Linear(4, 2)
+        >>> layer.weight.device
+        device(type='meta')
+    """
+    with torch.device("meta"), _UndrawnWeights():
+        yield
 
 
 def residual_blocks(model: nn.Module) -> list[nn.Module]:

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from inspect import unwrap
 from typing import Any, Literal
 
 import torch
@@ -71,9 +72,13 @@ class GroupedOptimizer(Optimizer, ABC):
             raise ValueError(f"{type(self).__name__}: betas must be in [0, 1), not {defaults['betas']}")
         super().__init__(params, {**defaults, "foreach": True})
 
+    # torch's decorator, which leaves these out of traced code, would import the compiler for it, for 2 s
+    zero_grad, state_dict = unwrap(Optimizer.zero_grad), unwrap(Optimizer.state_dict)
+    load_state_dict = unwrap(Optimizer.load_state_dict)
+
     def add_param_group(self, param_group: Group) -> None:
         """Add a group; its learning rate now is its peak ("initial_lr"), which schedules then scale in "lr"."""
-        super().add_param_group(param_group)
+        unwrap(Optimizer.add_param_group)(self, param_group)
         group = self.param_groups[-1]
         group.setdefault("initial_lr", group["lr"])
 
