@@ -88,9 +88,9 @@ class ForkedPopen(subprocess.Popen[Any]):
 
 
 def forks(command: Any) -> bool:
-    """Return True for modules of timedrun, for torchrun, for code after -P, for a script of the tests and for one in the working
-    folder; on a machine with a GPU, whose driver cannot be used after a fork, for none of these. Return True for
-    MLCommons' package checker, most of whose second goes into imports; what checks single logs needs none of them."""
+    """Return True for modules of timedrun, for torchrun, for code after -P, for a script of the tests and for one in
+    the working folder; on a machine with a GPU, whose driver cannot be used after a fork, for none of these. Return
+    True for MLCommons' package checker, most of whose second goes into imports; what checks single logs needs none."""
     if not isinstance(command, list | tuple) or command[0] != sys.executable:
         return False
     words = [str(word) for word in command[1:] if word not in PLAIN_OPTIONS]
