@@ -37,7 +37,7 @@ import psutil
 
 TESTS = Path(__file__).parent
 IMPORTED = (
-    *("torch", "torch._dynamo", "image_classification.train", "language_model.train"),
+    *("torch", "torch._dynamo", "torch.distributed.run", "image_classification.train", "language_model.train"),
     *("timedrun.runner.run.worker", "timedrun.commands.run", "timedrun.commands.race", "timedrun.commands.reproduce"),
 )
 PACKAGE_CHECKER = (
@@ -88,17 +88,17 @@ class ForkedPopen(subprocess.Popen[Any]):
 
 
 def forks(command: Any) -> bool:
-    """Return True for modules of timedrun, for code after -P, for a script of the tests and for one in the working
-    folder; on a machine with a GPU, whose driver cannot be used after a fork, for none of these. Return True for
-    MLCommons' package checker, most of whose second goes into imports; what checks single logs needs none of them."""
-    if not isinstance(command, list) or command[0] != sys.executable:
+    """Return True for modules of timedrun, for torchrun, for code after -P, for a script of the tests and for one in
+    the working folder; on a machine with a GPU, whose driver cannot be used after a fork, for none of these. Return
+    True for MLCommons' package checker, most of whose second goes into imports; what checks single logs needs none."""
+    if not isinstance(command, list | tuple) or command[0] != sys.executable:
         return False
     words = [str(word) for word in command[1:] if word not in PLAIN_OPTIONS]
     if words[0].endswith("mlcommons/child.py"):
         return '"package_checker"' in Path(words[1]).read_text() and all(map(importlib.import_module, PACKAGE_CHECKER))
     script = words[0].startswith(f"{TESTS}{os.sep}") or (words[0].endswith(".py") and os.sep not in words[0])
-    module = words[0] == "-m" and words[1].partition(".")[0] == "timedrun"
-    return (script or module or command[1:3] == ["-P", "-c"]) and not import_modules()
+    module = words[0] == "-m" and (words[1].partition(".")[0] == "timedrun" or words[1] == "torch.distributed.run")
+    return (script or module or [*command[1:3]] == ["-P", "-c"]) and not import_modules()
 
 
 @functools.cache
@@ -198,6 +198,7 @@ def forget() -> None:
     warnings.simplefilter("ignore", DeprecationWarning)
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
+    logging.disable(logging.NOTSET)
     forkserver._forkserver.__init__()
     resource_tracker._resource_tracker.__init__()
     multiprocessing.util._finalizer_registry.clear()

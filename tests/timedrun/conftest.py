@@ -95,19 +95,6 @@ def timed(make_run: Callable[..., TimedRun], tmp_path: Path, clock: SimulatedClo
 
 
 @pytest.fixture
-def make_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], str]:
-    """Makes an importable package with a given `__init__.py` and returns its name."""
-
-    def make(name: str, text: str) -> str:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text(text)
-        monkeypatch.syspath_prepend(tmp_path)
-        return name
-
-    return make
-
-
-@pytest.fixture
 def make_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Makes a benchmark with some configs in the working directory, which is not on the import path."""
     monkeypatch.chdir(tmp_path)

@@ -23,9 +23,11 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def timedrun(*arguments: object, program: tuple[str, ...] = ("-m", "timedrun")) -> subprocess.CompletedProcess[str]:
+def timedrun(
+    *arguments: object, program: tuple[str, ...] = ("-m", "timedrun"), cwd: str = "."
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *program, *map(str, arguments)]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100, cwd=cwd)
 
 
 def result(folder: Path, number: int = 0) -> RunRecord:
@@ -99,11 +101,12 @@ def test_the_version_is_that_of_the_package(option, printed):
 def test_every_way_to_start_a_run_gives_the_same_results_which_name_no_path_and_no_host(tmp_path):
     command, side = ("-m", "timedrun", "run", "image_classification"), tmp_path / "script" / "run_0"
     for name, program, words, like in (
-        ("script", ("image_classification/train.py",), SMOKE[1:], "script"),
+        ("script", ("train.py",), SMOKE[1:], "script"),
         ("two ranks", command, [*SMOKE[1:], "--ranks", 2], "two ranks"),
         ("torchrun", (*TORCHRUN, *command), SMOKE[1:], "two ranks"),
     ):
-        done = timedrun(*words, "--results", tmp_path / name, program=program)
+        place = "image_classification" if name == "script" else "."
+        done = timedrun(*words, "--results", tmp_path / name, program=program, cwd=place)
         assert done.returncode == 0, done.stderr
         assert "target reached" in done.stdout
         run = result(tmp_path / name)

@@ -6,13 +6,13 @@ import sys
 from itertools import groupby
 
 from judging.ground import stdio
-from judging.ground.config_values import flatten
+from judging.ground.config_values import differing, flatten
 from judging.ground.errors import ExitCode, UsageError
 from judging.pages.table import Table
 from mlevents.terminal_escape import printable
 from timedrun.commands.chosen_config import settings_of
 from timedrun.runner.benchmark import find
-from timedrun.runner.config import difference, digest, dump
+from timedrun.runner.config import digest, dump
 from timedrun.runner.config_choice import config_of
 from timedrun.runner.method_card import find_card, own_rows, rows
 from timedrun.runner.storage.method_cards import WORDS
@@ -29,7 +29,7 @@ def show_config(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         benchmark = find(arguments.benchmark, working_directory=True)
         prog = f"timedrun show {benchmark.name}"
         left, right = (config_of(benchmark, of, arguments.data, rest, prog=f"{prog} {of}") for of in arguments.diff)
-        rows = difference(left, right)
+        rows = differing(dump(left), dump(right))
         names = arguments.diff if left.name == right.name else [left.name, right.name]
         if arguments.json:
             print(json.dumps([{"setting": k, names[0]: a, names[1]: b} for k, a, b in rows], indent=2))

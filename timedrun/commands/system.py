@@ -18,7 +18,7 @@ def system(arguments: argparse.Namespace) -> ExitCode:
     device = "cuda" if accelerators else "cpu"
     # All accelerators of this machine; the keys that are set by runs are empty.
     description: dict[str, Any] = {
-        **describe("", "", division="", status="", ranks=max(1, accelerators), device=device, nodes=1)
+        **describe("", "", division="", status="", ranks=max(1, accelerators), device=device)
     }
     file = arguments.answers
     answers = read_answers(file) if file and file.exists() else None

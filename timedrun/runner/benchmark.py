@@ -66,7 +66,9 @@ class BenchmarkSpec:
             object.__setattr__(self, "mlperf_benchmark", self.own_rules.name)
             object.__setattr__(self, "ruleset", BEYOND_MLPERF)
         if self.rules.unit not in ("epoch", "samples"):
-            raise ValueError(f"a run counts epochs or samples, but the rules of {self.rules.name} count {self.unit}")
+            raise ValueError(
+                f"a run counts epochs or samples, but the rules of {self.rules.name} count {self.rules.unit}"
+            )
         if unknown := self.supports - EVERYTHING:
             raise ValueError(f"supports has {', '.join(sorted(unknown))}; known: {', '.join(sorted(EVERYTHING))}")
 
@@ -79,25 +81,6 @@ class BenchmarkSpec:
                 f"ruleset {self.ruleset} has no {self.mlperf_benchmark!r}; give own_rules=benchmark_rules(...)"
             )
         return rules
-
-    @property
-    def dataset(self) -> str:
-        """The benchmark's own dataset; a run on any other is a demonstration."""
-        return self.rules.dataset
-
-    @property
-    def metric(self) -> str:
-        return self.rules.metric
-
-    @property
-    def unit(self) -> str:
-        """The unit of progress in configs and in the log: "epoch" or "samples"."""
-        return self.rules.unit
-
-    @property
-    def progress(self) -> str:
-        """Metadata that holds the progress of a run: `epoch_num`, or the one in the rules, such as `samples_count`."""
-        return self.rules.progress
 
     def reached(self, value: float, target: float) -> bool:
         """Return True if `value` of the metric reaches `target`. NaN reaches no target."""
@@ -188,7 +171,6 @@ class Benchmark:
             )
 
     def train(self, config: RunConfig, run: Any) -> None:
-        """Train `config` in the TimedRun `run`."""
         self.module("train").train(config, run)
 
     def plan(self, config: RunConfig, ranks: Any, data_folder: Path | None) -> Any:

@@ -12,7 +12,7 @@ import cattrs.v
 import tyro
 from cattrs.gen import make_dict_unstructure_fn
 
-from judging.ground.config_values import differing, digest_of, flatten
+from judging.ground.config_values import digest_of, flatten
 from judging.ground.errors import TimedrunError, UsageError
 from timedrun.methods import Method
 from timedrun.methods.method import LATER as LATER
@@ -298,8 +298,3 @@ def override(config: Config, arguments: Sequence[str], *, prog: str = "") -> Con
     chosen = tuple(getattr(parsed.methods, name) for name, *_ in groups)
     changed: Config = replace(parsed.config, methods=chosen)
     return changed
-
-
-def difference(a: RunConfig, b: RunConfig) -> list[tuple[str, object, object]]:
-    """Return the settings in which two configs differ, as `differing`."""
-    return differing(dump(a), dump(b))

@@ -3,6 +3,7 @@
 import inspect
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 
 from judging.ground.errors import UsageError, nearest
@@ -52,18 +53,20 @@ def own_rows(reference: str) -> list[tuple[str, str]]:
     facts = [
         ("title", title or kind.__qualname__),
         ("summary", " ".join(rest.split())),
-        ("stage", kind.stage.name.lower()),
-        ("places", _all_places(kind)),
-        ("settings", ", ".join(settings(kind)) or "none"),
-        ("clashes", "; ".join(f"{other}: {why}" for other, why in kind.clashes.items())),
+        *_rows_of_class(kind, kind.clashes),
         ("source", method_sources.named_files(files)),
         ("sha256", sha256),
     ]
     return [(subject, text) for subject, text in facts if text]
 
 
-def _all_places(method: type[Method]) -> str:
-    return ", ".join(["model"] * (method.model is not Method.model) + places(method))
+def _rows_of_class(method: type[Method], clashing: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [
+        ("stage", method.stage.name.lower()),
+        ("places", ", ".join(["model"] * (method.model is not Method.model) + places(method))),
+        ("settings", ", ".join(settings(method)) or "none"),
+        ("clashes", "; ".join(f"{other}: {why}" for other, why in clashing.items())),
+    ]
 
 
 def clashes(name: str) -> dict[str, str]:
@@ -78,13 +81,7 @@ def rows(card: MethodCard) -> list[tuple[str, str]]:
     if card.setting:
         facts.append(("set by", card.setting))
     else:
-        method = REGISTRY[card.name]
-        facts += [
-            ("stage", method.stage.name.lower()),
-            ("places", _all_places(method)),
-            ("settings", ", ".join(settings(method)) or "none"),
-            ("clashes", "; ".join(f"{other}: {why}" for other, why in clashes(card.name).items())),
-        ]
+        facts += _rows_of_class(REGISTRY[card.name], clashes(card.name))
     facts += [
         ("tasks", card.tasks),
         ("constraints", card.constraints),

@@ -100,4 +100,4 @@ def test_a_loss_on_fewer_tokens_of_fineweb_is_no_result(tokens, rules, tmp_path)
 
 def test_finewebs_small_configs_are_demonstrations_on_other_text():
     for name in ("small_baseline", "small_methods"):
-        assert FINEWEB.config(name).dataset != FINEWEB.spec.dataset
+        assert FINEWEB.config(name).dataset != FINEWEB.spec.rules.dataset

@@ -104,7 +104,8 @@ def test_a_benchmark_in_the_working_directory_is_found_if_the_user_names_it(make
         find("here_benchmark")  # named by a file
     assert not (folder / "imported").exists() and str(folder.parent) not in sys.path
     benchmark = find("here_benchmark", working_directory=True)
-    assert (benchmark.spec.rules.target, benchmark.spec.unit, benchmark.spec.supports) == (1.5, "samples", frozenset())
+    rules = benchmark.spec.rules
+    assert (rules.target, rules.unit, benchmark.spec.supports) == (1.5, "samples", frozenset())
     assert sys.path[-1] == str(folder.parent)
 
 

@@ -156,7 +156,7 @@ class ProfiledRun(TimedRun):
 
     def blocks(self, total: int) -> Iterator[Block]:
         """Yield one block, which has the steps of all positions."""
-        evaluation, in_samples = self.config.evaluation, self.spec.unit == "samples"
+        evaluation, in_samples = self.config.evaluation, self.spec.rules.unit == "samples"
         size = self.config.global_batch if in_samples else 1
         self.total_steps = -(-total // size) if in_samples else total * self._per_epoch
         self.evaluations = len(plan_blocks(total, evaluation.every, evaluation.first, size))
@@ -234,7 +234,7 @@ class ProfiledRun(TimedRun):
         self._modes = self.plan.modes()
         count, position = len(self._modes), self.position
         first = round(at * max(0, self.total_steps - count))
-        if self.spec.unit == "epoch":  # end with an epoch, since a training loop does not leave one before
+        if self.spec.rules.unit == "epoch":  # end with an epoch, since a training loop does not leave one before
             last = min(-(-(first + count) // self._per_epoch), self._total)
             first = max(0, last * self._per_epoch - count)
             position.epoch, position.step_in_epoch = first // self._per_epoch + 1, first % self._per_epoch

@@ -206,7 +206,7 @@ def log_problems(benchmark: Benchmark, config: RunConfig, total: int = 0) -> lis
     """Return the reasons why no log of this config can pass the strict checks; none for data other than the
     benchmark's own. `total`: length of the run, 0 if it is not known."""
     spec = benchmark.spec
-    if config.dataset != spec.dataset:
+    if config.dataset != spec.rules.dataset:
         return []
     try:
         errors = dry_run.log_errors(spec, config, total)

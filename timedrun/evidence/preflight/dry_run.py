@@ -106,7 +106,7 @@ def write_log(
         clock.advance(INIT_SECONDS)
         run.start_clock(plan.run_info)
         for block in run.blocks(plan.total):
-            if spec.unit == "epoch":
+            if spec.rules.unit == "epoch":
                 for _ in run.epochs(block):
                     steps = settings.epoch_steps(plan.run_info["train_samples"])
                     clock.advance(steps * seconds)
@@ -129,7 +129,7 @@ def _step_seconds(spec: BenchmarkSpec, settings: RunConfig, plan: Plan) -> float
         return STEP_SECONDS
     steps = (
         plan.total * settings.epoch_steps(plan.run_info["train_samples"])
-        if spec.unit == "epoch"
+        if spec.rules.unit == "epoch"
         else plan.total / settings.global_batch
     )
     evaluations = plan.total / settings.evaluation.every + 2

@@ -119,7 +119,7 @@ class Examination:
         try:
             plan = benchmark.plan(config, self.planned, self.options.data_folder)
             missing = plan.missing
-            epochs = plan.total if spec.unit == "epoch" else None
+            epochs = plan.total if spec.rules.unit == "epoch" else None
             samples = plan.run_info["train_samples"]
             unused = samples - config.epoch_steps(samples) * config.global_batch if epochs else 0
             said = f"an epoch leaves out {unused:,} of {samples:,} samples; use a smaller --global-batch"
@@ -142,7 +142,7 @@ class Examination:
             ruleset=self.rules.name,
             checker=dry_run.checker,
             runs=runs,
-            demonstration=config.dataset != spec.dataset,
+            demonstration=config.dataset != spec.rules.dataset,
             findings=[
                 HintedFinding(**vars(finding), change=hint(finding, config, spec.mlperf_benchmark, self.rules))
                 for finding in worst_first(findings)

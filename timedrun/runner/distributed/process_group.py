@@ -103,7 +103,6 @@ class ProcessGroup:
         return nullcontext()
 
     def leave(self) -> None:
-        """Leave the process group."""
         if self.world_size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 

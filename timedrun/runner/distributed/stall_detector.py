@@ -116,7 +116,6 @@ def location(frame: FrameType) -> str:
 
 
 def module_name(frame: FrameType) -> str:
-    """Return the name of the module that the code of `frame` belongs to."""
     return str(frame.f_globals.get("__name__", ""))
 
 

@@ -108,7 +108,6 @@ class LaunchEnv:
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return self.world_size // self.local_world_size
 
     def variables(self) -> dict[str, str]:

@@ -68,7 +68,6 @@ class StatusFiles:
         return (ExitCode(report["code"]), report["words"]) if report else None
 
     def path(self, rank: int, kind: str) -> Path:
-        """Return the path of a status file."""
         return self.folder / f"rank_{rank}.{kind}"
 
     def read(self, rank: int, kind: str) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def environment(pythons: Collection[Python], directory: Path) -> str:
     lines = [
         f"operating system {hardware.operating_system()}",
         f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {os.cpu_count()} logical ones",
-        f"memory {hardware.memory()['host_memory_capacity']}",
+        f"memory {hardware.memory()}",
         *(f"gpu {name}" for name in hardware.gpus()),
     ]
     found = [*dict.fromkeys(_installed(python, directory) for python in sorted(pythons))]

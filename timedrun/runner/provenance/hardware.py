@@ -67,9 +67,8 @@ def default_threads() -> int:
     return torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else min(torch.get_num_threads(), usable_cores())
 
 
-def memory() -> dict[str, str]:
-    """Return the `host_memory_*` keys that are known; a person names the modules."""
-    return {"host_memory_capacity": gib(psutil.virtual_memory().total)}
+def memory() -> str:
+    return gib(psutil.virtual_memory().total)
 
 
 def storage() -> dict[str, str]:

@@ -6,8 +6,6 @@ import os
 import platform
 import re
 
-import psutil
-
 from judging.ground.cores import usable_cores
 from mlevents.package_checker.system_description import KEYS
 from timedrun.runner.provenance import hardware
@@ -22,7 +20,6 @@ def describe(
     status: str = "onprem",
     ranks: int,
     device: str,
-    nodes: int | None = None,
 ) -> Description:
     """Return `systems/<system>.json` for this machine (MLPerf submission rules, system_desc_id.json metadata).
 
@@ -30,18 +27,13 @@ def describe(
     "", to be filled in by a person (`timedrun.runner.provenance.system_answers`).
 
     Args:
-        ranks: processes of one run over all nodes; on CUDA one accelerator each.
+        ranks: processes of one run over all nodes, as many on each by torchrun's LOCAL_WORLD_SIZE, without a launcher
+            all on one; on CUDA one accelerator each.
         device: torch device type of the run, such as "cpu", "cuda" or "cuda:0"; "": not known, as of a command. Then
             torch is not imported, and the accelerators are those of the machine.
-        nodes: default: by torchrun's LOCAL_WORLD_SIZE, 1 without a launcher.
-
-    Raises ValueError if ranks are not a multiple of nodes.
     """
-    if nodes is None:
-        local = os.environ.get("LOCAL_WORLD_SIZE", "")
-        nodes = ranks // int(local) if local.isdecimal() and 0 < int(local) <= ranks else 1
-    if nodes < 1 or ranks < 1 or ranks % nodes:
-        raise ValueError(f"{ranks} ranks do not divide evenly over {nodes} nodes.")
+    local = os.environ.get("LOCAL_WORLD_SIZE", "")
+    nodes = ranks // int(local) if local.isdecimal() and 0 < int(local) <= ranks else 1
     software: Description = {"framework": "of the command, see environment.txt", "other_software_stack": {}}
     if device:
         import torch
@@ -58,7 +50,7 @@ def describe(
         "number_of_nodes": str(nodes),
         "operating_system": hardware.operating_system(),
         **hardware.processor(),
-        **hardware.memory(),
+        "host_memory_capacity": hardware.memory(),
         **hardware.storage(),
         **hardware.network(nodes),
         **software,
@@ -77,7 +69,7 @@ def environment() -> str:
         f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {usable_cores()} of "
         f"{os.cpu_count()} logical processors usable",
         f"instructions {hardware.instructions()}",
-        f"memory {gib(psutil.virtual_memory().total)}",
+        f"memory {hardware.memory()}",
         f"torch threads {torch.get_num_threads()} within an operator, {torch.get_num_interop_threads()} between",
         *(f"{variable}={value}" for variable in _VARIABLES if (value := os.environ.get(variable)) is not None),
         f"torch {torch.__version__}",

@@ -73,7 +73,7 @@ class TimedRun:
         self.spec = spec
         self.ranks = ranks
         self.log = log
-        self.protocol = Protocol(log, spec.progress)
+        self.protocol = Protocol(log, spec.rules.progress)
         self.platform = platform
         self.progress = progress
         self.stop = stop or ShutdownRequest()
@@ -212,7 +212,7 @@ class TimedRun:
         graph_changes = any(method.recompiles for method in self.config.methods)
         if self.config.recompile == "error" and self.config.warm_up_steps and not graph_changes:
             self._on_clock.enter_context(recompiling_is_an_error())
-        if self.spec.unit == "epoch":
+        if self.spec.rules.unit == "epoch":
             self._train_samples = info["train_samples"]
         self.progress.start(self.state.minutes_before * 60, self.position.samples)
         self.progress.clock_started()
@@ -223,7 +223,7 @@ class TimedRun:
         if self._started is None:
             raise TrainingLoopError("run.blocks was called before run.start_clock: start the clock, then train")
         evaluation, position = self.config.evaluation, self.position
-        in_samples = self.spec.unit == "samples"
+        in_samples = self.spec.rules.unit == "samples"
         step = self.config.global_batch if in_samples else 1
         self.progress.total_samples = total * self._train_samples
         for block in plan_blocks(total, evaluation.every, evaluation.first, step):
@@ -283,7 +283,7 @@ class TimedRun:
         if self._interval.due(position.step) or (self.ranks.world_size == 1 and self.stop.signal):
             self._sync()
         if self.progress.due:
-            where = f"epoch {position.epoch}, " if self.spec.unit == "epoch" else ""
+            where = f"epoch {position.epoch}, " if self.spec.rules.unit == "epoch" else ""
             self.progress.step(f"{where}step {position.step}", position.samples, float(loss))
 
     @contextmanager
@@ -307,12 +307,13 @@ class TimedRun:
         yield measurement
         self.stop.when = ""
         load = self._load.block() if self._load is not None else None
+        unit = self.spec.rules.unit
         # Rank 0's value counts; the rest of all ranks travels with it, so that it needs no collective of its own.
         (value, *_), *_ = reports = self.ranks.all_gather((measurement.value, load, take_compilations()))
         if not isinstance(value, float) or not math.isfinite(value):
             hint = "the training has diverged" if isinstance(value, float) else "set .value to a float"
             raise TrainingLoopError(
-                f"the evaluation after {self.spec.unit} {block.last} measured {value!r}, no quality was logged: {hint}"
+                f"the evaluation after {unit} {block.last} measured {value!r}, no quality was logged: {hint}"
             )
         self.protocol.stop_evaluation(value, block.last)
         self.protocol.stop_block(block.last, first=block.first, count=block.count)
@@ -332,16 +333,16 @@ class TimedRun:
                 self.state.wall_clock.check(self.position.step)
             self.protocol.succeed(block.last, **known)
         verdict = "target reached" if self.outcome is Outcome.REACHED else f"target {self.config.evaluation.target:.4f}"
-        self.progress.say(f"{self.spec.unit} {block.last}: {self.spec.metric} {value:.4f} ({verdict})")
+        self.progress.say(f"{unit} {block.last}: {self.spec.rules.metric} {value:.4f} ({verdict})")
 
     @property
     def _progress(self) -> int:
-        return self.position.samples if self.spec.unit == "samples" else self.position.epoch
+        return self.position.samples if self.spec.rules.unit == "samples" else self.position.epoch
 
     def _require_unit(self, unit: str) -> None:
-        if self.spec.unit != unit:
+        if (counted := self.spec.rules.unit) != unit:
             use = {"samples": "run.epochs", "epoch": "run.steps"}[unit]
-            raise TrainingLoopError(f"the loop counts {unit}, but the rules count {self.spec.unit}: use {use}(block)")
+            raise TrainingLoopError(f"the loop counts {unit}, but the rules count {counted}: use {use}(block)")
 
     def _begin_training(self) -> None:
         now, self.stop.when = self._monotonic(), ""

@@ -50,7 +50,6 @@ class TaskProgress:
             self.line()
 
     def line(self) -> None:
-        """Report the current numbers."""
         self.last = time.monotonic()
         rate = self.amount_made / max(self.last - self.began, 1e-9)
         again = f", {self.found} {self.tasks} already finished" if self.found else ""

@@ -68,7 +68,7 @@ class Toy:
         run.track(model=self.model, optimizer=self.optimizer, methods=self.methods)
         run.start_clock(RunInfo(train_samples=4 * EPOCH, eval_samples=5, hyperparameters={}))
         for block in run.blocks(total):
-            if run.spec.unit == "samples":
+            if run.spec.rules.unit == "samples":
                 for number in run.steps(block):
                     self.take(number)
             else:

@@ -48,8 +48,8 @@ stopped = []
 """
 
 
-def launch_env(ranks: int, first: int = 0, world_size: int | None = None) -> LaunchEnv:
-    return LaunchEnv("node", first, world_size or ranks, 0, ranks)
+TWO = LaunchEnv("node", 0, 2, 0, 2)
+"""Two ranks, all of a run."""
 
 
 def free_port() -> int:
@@ -57,11 +57,11 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def launch_ranks(code: str, ranks: int = 2, **options: object) -> tuple[End, float]:
-    """Run ranks that execute `code`; return their end and the seconds until then."""
+def launch_ranks(code: str, **options: object) -> tuple[End, float]:
+    """Run two ranks that execute `code`; return their end and the seconds until then."""
     began = time.monotonic()
     command = [sys.executable, "-S", "-c", PRELUDE + textwrap.dedent(code)]
-    end = NodeAgent(command, options.pop("env", launch_env(ranks)), job="the job", **options).run()
+    end = NodeAgent(command, TWO, job="the job", **options).run()
     return end, time.monotonic() - began
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from judging.ground.errors import ExitCode, TimedrunError
-from tests.timedrun.runner.distributed.launched_ranks import PRELUDE, alive, free_port, launch_env, launch_ranks, until
+from tests.timedrun.runner.distributed.launched_ranks import PRELUDE, TWO, alive, free_port, launch_ranks, until
 from timedrun.runner.distributed import node_agent
 from timedrun.runner.distributed.node_agent import NodeAgent
 from timedrun.runner.process.launch_env import LaunchEnv
@@ -68,12 +68,12 @@ worker = subprocess.Popen({SLEEPER}, start_new_session=True)  # as forkserver's,
 time.sleep(60)
 """
     script = (
-        "import sys\nfrom tests.timedrun.runner.distributed.launched_ranks import launch_env\n"
+        "import sys\nfrom tests.timedrun.runner.distributed.launched_ranks import TWO\n"
         "from timedrun.runner.distributed.node_agent import NodeAgent\n"
-        f"NodeAgent([sys.executable, '-c', {code!r}], launch_env(2), job='').run()"
+        f"NodeAgent([sys.executable, '-c', {code!r}], TWO, job='').run()"
     )
     environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
-    process = psutil.Popen([sys.executable, "-c", script], start_new_session=True, env=environment)
+    process = psutil.Popen([sys.executable, "-P", "-c", script], start_new_session=True, env=environment)
     try:
         until(lambda: len(process.children(recursive=True)) == 5, 40)  # two ranks with a worker each, and the guard
         processes = process.children(recursive=True)
@@ -86,7 +86,7 @@ time.sleep(60)
 
 def test_a_command_that_cannot_be_started_is_an_error():
     with pytest.raises(FileNotFoundError, match="/nowhere/python"):
-        NodeAgent(["/nowhere/python"], launch_env(2), job="").run()
+        NodeAgent(["/nowhere/python"], TWO, job="").run()
 
 
 DIED = (ExitCode.RANK_LOST, "rank 1 died (last step 12)")
@@ -100,7 +100,7 @@ ENDS: dict[str, tuple[str, End]] = {
         End((3, 3), lost="rank 1 was killed by SIGABRT", begun=True),
     ),
     "rank 0 digests the data after the others have left": (
-        f"{BEGUN}rank or time.sleep(1.5); leave(3)",
+        f"{BEGUN}rank or time.sleep(0.5); leave(3)",
         End((3, 3), begun=True),
     ),
     "all ranks fail, and the log has the reason": (f"{BEGUN}sys.exit(1)", End(begun=True)),
@@ -132,7 +132,8 @@ ENDS: dict[str, tuple[str, End]] = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_what_ended_the_ranks_is_told_and_none_goes_on(case, capfd):
+def test_what_ended_the_ranks_is_told_and_none_goes_on(case, capfd, monkeypatch):
+    monkeypatch.setattr(node_agent, "ABORT_SECONDS", 0.5)
     code, expected = ENDS[case]
     end, seconds = launch_ranks(code, restarts=1)  # which nothing asks for
     assert end == expected
@@ -202,28 +203,22 @@ time.sleep(60)
 """
 
 
-def test_a_run_stops_as_by_sigterm_when_the_race_that_started_it_is_killed(tmp_path):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD], cwd=tmp_path)
-    try:
-        until((tmp_path / "runs").exists)
-    finally:
-        parent.kill()
-        parent.wait()
-    stopped = tmp_path / "stopped"
-    assert until(lambda: stopped.exists() and stopped.read_text()) == "not inherited"
-
-
-def test_no_rank_outlives_a_killed_torchrun(tmp_path):
-    environment = os.environ | {"TORCHELASTIC_RUN_ID": "a"}
-    script = PARENT.replace(", env=parent_death_signal.environment()", "")
+@pytest.mark.parametrize("by_torchrun", [False, True])
+def test_a_run_stops_as_by_sigterm_with_a_killed_race_and_no_rank_outlives_a_killed_torchrun(by_torchrun, tmp_path):
+    script, environment = PARENT, dict(os.environ)
+    if by_torchrun:
+        script = PARENT.replace(", env=parent_death_signal.environment()", "")
+        environment["TORCHELASTIC_RUN_ID"] = "a"
     parent = psutil.Popen([sys.executable, "-c", script, CHILD], cwd=tmp_path, env=environment)
     try:
         until((tmp_path / "runs").exists)
-        (rank,) = parent.children()
+        (child,) = parent.children()
     finally:
         parent.kill()
         parent.wait()
-    assert until(lambda: not alive(rank)) and not (tmp_path / "stopped").exists()
+    until(lambda: not alive(child))
+    stopped = [path.read_text() for path in tmp_path.glob("stopped")]
+    assert stopped == ([] if by_torchrun else ["not inherited"])
 
 
 def test_a_process_whose_parent_has_already_ended_ends_at_once():

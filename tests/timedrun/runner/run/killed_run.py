@@ -62,7 +62,7 @@ def train(
             take(taken[-1])
 
     for block in run.blocks(total):
-        if run.spec.unit == "samples":
+        if run.spec.rules.unit == "samples":
             for _ in run.steps(block):
                 step()
         else:
@@ -123,7 +123,7 @@ class Program:
         run.track(model=self.model, optimizer=self.optimizer, methods=self.methods)
         if self.warm_up_steps:
             run.warm_up(self.step, [self.batch(1)] * self.warm_up_steps)
-        total = 4 * STEPS * 4 if run.spec.unit == "samples" else 4
+        total = 4 * STEPS * 4 if run.spec.rules.unit == "samples" else 4
         take = partial(self.take, run)
         train(run, total, lambda last: self.quality(last == total), steps=STEPS, take=take)
 

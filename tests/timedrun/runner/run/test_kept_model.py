@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import shutil
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,7 @@ from judging.ground.errors import DataError, UsageError
 from mlevents import keys, record
 from tests.one_rank import ALONE
 from timedrun import cli
+from timedrun.evidence.submission.packaging import package as packages
 from timedrun.methods import stack
 from timedrun.methods.training.precision import Precision
 from timedrun.runner.config import digest
@@ -22,11 +26,20 @@ SMOKE = ("run", "image_classification", "smoke", "--data", "synthetic", "--keep-
 safetensors = pytest.importorskip("safetensors.torch", reason="needs timedrun[train]")
 
 
-@pytest.mark.parametrize(("words", "code"), [((), 0), (("--evaluation.target", "0.999"), 3)], ids=str)
-def test_the_evaluated_weights_of_a_finished_run_have_the_quality_of_its_log(words, code, tmp_path):
-    """With a moving average, and a layer that a method puts in place of another."""
-    assert cli.main([*SMOKE, str(tmp_path), *words]) == code
-    side = tmp_path / "run_0"
+@pytest.fixture(scope="module")
+def reached(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a run with a moving average, and with a layer that a method puts in place of another."""
+    folder = tmp_path_factory.mktemp("reached")
+    assert cli.main([*SMOKE, str(folder)]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("missed", [False, True])
+def test_the_evaluated_weights_of_a_finished_run_have_the_quality_of_its_log(missed, reached, tmp_path):
+    folder = tmp_path if missed else reached
+    if missed:
+        assert cli.main([*SMOKE, str(folder), "--evaluation.target", "0.999"]) == 3
+    side = folder / "run_0"
     files = json.loads((side / "provenance.json").read_text())["model"]
     assert {*files} == {"model.safetensors", "run_config.json"}
     for name, sha256 in files.items():
@@ -35,26 +48,27 @@ def test_the_evaluated_weights_of_a_finished_run_have_the_quality_of_its_log(wor
     with ImageBatches(config, None, ALONE, stack(*config.methods)) as batches:
         expected, precision = facts(config.data, None).eval_samples, Precision("fp32", ALONE.device)
         quality = train.accuracy(load_model(side / "model"), batches, precision, ALONE, expected)
-    assert quality == record.read(tmp_path / "result_0.txt").all(keys.EVAL_ACCURACY)[-1].value
-    assert cli.main(["check", str(tmp_path / "result_0.txt"), "--no-official"]) == (code and 1)
+    assert quality == record.read(folder / "result_0.txt").all(keys.EVAL_ACCURACY)[-1].value
+    assert cli.main(["check", str(folder / "result_0.txt"), "--no-official"]) == int(missed)
 
 
-def test_a_package_has_the_models_if_it_is_asked_for_them_and_they_are_those_of_the_runs(tmp_path, capsys):
-    assert cli.main([*SMOKE, str(tmp_path / "set")]) == 0  # one of five: the checks of a package fail
-    assert cli.main(["package", str(tmp_path / "set"), "--out", str(tmp_path / "without")]) == 1
-    assert cli.main(["package", str(tmp_path / "set"), "--out", str(tmp_path / "with"), "--models"]) == 1
-    kept = "runs/run_*/model/model.safetensors"
+def test_a_package_has_the_models_if_it_is_asked_for_them_and_they_are_those_of_the_runs(
+    reached, tmp_path, monkeypatch, refused
+):
+    monkeypatch.setattr(packages, "package", partial(packages.package, check=False))
+    shutil.copytree(reached, tmp_path / "set")
+    words, kept = ("package", tmp_path / "set", "--out"), "runs/run_*/model/model.safetensors"
+    for name, models in (("without", []), ("with", ["--models"])):
+        refused(*words, tmp_path / name, *models, code=1)  # since it is not checked
     assert [len([*(tmp_path / name).rglob(kept)]) for name in ("without", "with")] == [0, 1]
     with (tmp_path / "set/run_0/model/model.safetensors").open("ab") as file:
         file.write(b"changed")
-    assert cli.main(["package", str(tmp_path / "set"), "--out", str(tmp_path / "changed"), "--models"]) == 1
-    assert "run_0/model/model.safetensors: changed" in capsys.readouterr().err
+    said = refused(*words, tmp_path / "changed", "--models", code=1)
+    assert "run_0/model/model.safetensors: changed" in said
 
 
-@pytest.mark.parametrize("words", [("--optimizer.peak-lr", "1e30", "--evaluation.target", "0.99"), ()])
-def test_a_diverged_run_and_one_that_does_not_ask_keep_nothing(words, tmp_path):
-    smoke = (word for word in SMOKE if words or word != "--keep-model")
-    assert cli.main([*smoke, str(tmp_path), *words]) == (1 if words else 0)
+def test_a_diverged_run_keeps_nothing(tmp_path):
+    assert cli.main([*SMOKE, str(tmp_path), "--optimizer.peak-lr", "1e30", "--evaluation.target", "0.99"]) == 1
     side = tmp_path / "run_0"
     assert not (side / "model").exists() and "model" not in json.loads((side / "provenance.json").read_text())
 
@@ -68,11 +82,10 @@ def test_keeping_the_model_changes_no_digest_and_a_failure_to_keep_it_fails_no_r
     assert [path.name for path in (tmp_path / "run_0").iterdir() if "model" in path.name] == []
 
 
-def test_what_is_no_kept_model_or_another_ones_weights_is_refused(tmp_path):
+def test_what_is_no_kept_model_or_another_ones_weights_is_refused(reached, tmp_path):
     with pytest.raises(UsageError, match=r"has no run_config.json, so it keeps no model"):
         load_model(tmp_path)
-    assert cli.main([*SMOKE, str(tmp_path)]) == 0
-    folder = tmp_path / "run_0" / "model"
+    folder = shutil.copytree(reached / "run_0" / "model", tmp_path / "model")
     values = json.loads((folder / "run_config.json").read_text())
     (folder / "run_config.json").write_text(json.dumps(values | {"model": {**values["model"], "widths": [16, 24]}}))
     with pytest.raises(DataError, match="does not fit the network of its config"):

@@ -162,8 +162,7 @@ def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(ends,
 
 def test_sigterm_to_one_rank_stops_all_at_one_step_with_75_and_the_resumed_run_is_the_one_never_stopped(run):
     options = ("--schedule.epochs", 6, "--evaluation.target", 0.999)
-    start_two_ranks(run, *options, to="whole")
-    assert run.end()[0] == [3, 3]
+    start_two_ranks(run, *options, to="whole")  # at the same time: most of it is waiting
     start_two_ranks(run, *options)
     until(lambda: run.course(1), 60)
     [*run.started.values()][-1].send_signal(signal.SIGTERM)

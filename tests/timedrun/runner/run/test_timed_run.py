@@ -1,7 +1,6 @@
 """The timed protocol: order of events, first touch of data, what is logged, a clock that is set, every way to end."""
 
 import gc
-import math
 import os
 import re
 import shutil
@@ -66,17 +65,15 @@ def test_a_compilation_that_the_config_allows_on_the_clock_is_logged_with_its_re
     assert "expected 2, actual 3" in event.metadata["reason"] and event.metadata["seconds"] > 0
 
 
-@pytest.mark.parametrize("error", [None, OSError])
-def test_garbage_collection_leaves_out_what_is_older_than_the_clock(make_run, error):
+def test_garbage_collection_leaves_out_what_is_older_than_the_clock(make_run):
     frozen = []
 
     def count(step: int) -> None:
         frozen.append(gc.get_freeze_count())
-        if error:
-            raise error
+        raise OSError  # which ends it, too
 
     gc.unfreeze()
-    finished(make_run(), toy([0.95], count), error)
+    finished(make_run(), toy([], count), OSError)
     assert min(frozen) > 0 and gc.get_freeze_count() == 0
 
 
@@ -147,7 +144,6 @@ def evaluate_as(value: Any) -> Callable[[TimedRun], None]:
     [
         (evaluate_as(None), SPEC, {}, "set .value to a float"),
         (evaluate_as(1), SPEC, {}, "set .value"),
-        (evaluate_as(math.nan), SPEC, {}, "has diverged"),
         (lambda run: next(run.blocks(1)), SPEC, None, "before run.start_clock"),
         (lambda run: run.evaluation(next(run.blocks(1))).__enter__(), SPEC, {}, "call run.step_done"),
         (lambda run: list(run.steps(next(run.blocks(1)))), SPEC, {}, "the rules count epoch: use run.epochs"),
