@@ -1,61 +1,51 @@
-"""The U-Net, its loss and its quality equal computations by hand in float64, and images of any size pass."""
+"""The U-Net, its loss and its quality are those of their formulas, and each config has its source's numbers."""
 
-import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from image_segmentation.dice import dice_cross_entropy, mean_dice, overlaps
-from image_segmentation.model import UNet
+from image_segmentation import brats, configs
+from image_segmentation.model import UNet, dice_cross_entropy, mean_dice, overlaps
+from image_segmentation.run_info import build
+from judging.ground.config_values import flatten
 from timedrun.methods import BlurPool
+from timedrun.runner.config import dump
 
 
-def convolve(x, weight, stride=1):
-    around, size = (weight.shape[2] - 1) // 2, weight.shape[2:]
-    padded = np.pad(x, ((0, 0), (0, 0), (around, around), (around, around)))
-    patches = np.lib.stride_tricks.sliding_window_view(padded, size, (2, 3))[:, :, ::stride, ::stride]
-    return np.einsum("nchwij,ocij->nohw", patches, weight)
-
-
-def logits_by_hand(model, images):
+def logits_by_formula(model, images):
     """The logits of `model` in evaluation mode, from its weights by their names."""
-    w = {name: value.numpy() for name, value in model.state_dict().items()}
+    w = model.state_dict()
 
-    def norm(x, at):
-        mean, variance, scale, shift = (
-            w[f"{at}.{part}"][:, None, None] for part in ("running_mean", "running_var", "weight", "bias")
-        )
-        return (x - mean) / np.sqrt(variance + 1e-5) * scale + shift
+    def normed(x, convolution, norm, stride=1):
+        x = F.conv2d(x, w[f"{convolution}.weight"], stride=stride, padding=1)
+        return F.batch_norm(x, *(w[f"{norm}.{part}"] for part in ("running_mean", "running_var", "weight", "bias")))
 
     def block(x, at, stride=1):
-        out = norm(convolve(x, w[f"{at}.conv1.weight"], stride), f"{at}.norm1")
-        out = norm(convolve(np.where(out > 0, out, 0.01 * out), w[f"{at}.conv2.weight"]), f"{at}.norm2")
+        out = F.leaky_relu(normed(x, f"{at}.conv1", f"{at}.norm1", stride), 0.01)
+        out = normed(out, f"{at}.conv2", f"{at}.norm2")
         if f"{at}.shortcut.0.weight" in w:
-            out = out + norm(convolve(x, w[f"{at}.shortcut.0.weight"], stride), f"{at}.shortcut.1")
-        return np.where(out > 0, out, 0.01 * out)
+            out = out + normed(x, f"{at}.shortcut.0", f"{at}.shortcut.1", stride)
+        return F.leaky_relu(out, 0.01)
 
     levels = [block(images, "first")]
     for number in range(len(model.down)):
         levels.append(block(levels[-1], f"down.{number}", 2))
     x = levels.pop()
     for number in range(len(model.up)):
-        larger = np.einsum("nchw,copq->nohpwq", x, w[f"up.{number}.weight"])
-        larger = (
-            larger.reshape(*larger.shape[:2], 2 * x.shape[2], 2 * x.shape[3]) + w[f"up.{number}.bias"][:, None, None]
-        )
-        same = levels.pop()
-        x = block(np.concatenate([larger[:, :, : same.shape[2], : same.shape[3]], same], axis=1), f"merge.{number}")
-    return convolve(x, w["head.weight"]) + w["head.bias"][:, None, None]
+        larger, same = F.conv_transpose2d(x, w[f"up.{number}.weight"], w[f"up.{number}.bias"], 2), levels.pop()
+        x = block(torch.cat([larger[:, :, : same.shape[2], : same.shape[3]], same], 1), f"merge.{number}")
+    return F.conv2d(x, w["head.weight"], w["head.bias"])
 
 
-def loss_by_hand(logits, masks):
-    shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+def loss_by_formula(logits, masks):
+    shares = logits.softmax(1)
     pairs = [(shares[:, number], masks == number) for number in range(logits.shape[1])]
     dice = [1 - (2 * share[truth].sum() + 1e-5) / (share.sum() + truth.sum() + 1e-5) for share, truth in pairs]
-    return np.mean(dice[1:]) - np.log(np.concatenate([share[truth] for share, truth in pairs])).mean()
+    return torch.stack(dice[1:]).mean() - torch.cat([share[truth] for share, truth in pairs]).log().mean()
 
 
 @pytest.mark.parametrize("size", [(8, 12), (7, 10)])
-def test_the_network_and_its_loss_equal_a_computation_by_hand(size):
+def test_the_network_and_its_loss_are_their_formulas(size):
     torch.manual_seed(1)
     model = UNet(2, 3, (4, 6, 5)).double().eval()
     for name, value in model.state_dict().items():
@@ -64,9 +54,9 @@ def test_the_network_and_its_loss_equal_a_computation_by_hand(size):
     images, masks = torch.randn(2, 2, *size, dtype=torch.float64), torch.randint(3, (2, *size))
     with torch.no_grad():
         logits = model(images)
-    wanted = logits_by_hand(model, images.numpy())
-    np.testing.assert_allclose(logits, wanted, rtol=1e-10, atol=1e-10)
-    assert float(dice_cross_entropy(logits, masks)) == pytest.approx(loss_by_hand(wanted, masks.numpy()), rel=1e-5)
+    wanted = logits_by_formula(model, images)
+    torch.testing.assert_close(logits, wanted, rtol=1e-10, atol=1e-10)
+    assert float(dice_cross_entropy(logits, masks)) == pytest.approx(float(loss_by_formula(wanted, masks)), rel=1e-5)
 
 
 def test_the_network_of_the_text_has_its_size_and_blurpool_finds_its_five_strided_levels_twice():
@@ -82,3 +72,56 @@ def test_quality_is_the_mean_over_cases_and_classes_and_a_class_in_neither_mask_
     assert counts.tolist() == [[[1, 3], [1, 3]], [[1, 3], [0, 1]], [[0, 1], [0, 0]]]
     cases = torch.stack([counts[:2].sum(0), counts[2]])  # the first two slices are one scan
     assert mean_dice(cases) == pytest.approx((2 * 2 / 6 + 2 * 1 / 4 + 0 + 1) / 4)
+
+
+OF_EVERY_RUN = {"name", "notes", "seed", "micro_batch", "device", "tf32", "compile", "recompile", "warm_up_steps"}
+OF_EVERY_RUN |= {"clear_cache", "budget_minutes", "submission", "eval_batch"}
+COMPOSER = """benchmark=image_segmentation dataset=brats global_batch=64 precision=bf16 cudnn_benchmark=True
+    optimizer.kind=radam optimizer.peak_lr=0.001 optimizer.momentum=0.9 optimizer.nesterov=False
+    optimizer.weight_decay=0.0001 optimizer.decay_norms_and_biases=True optimizer.beta2=0.999 optimizer.epsilon=1e-08
+    optimizer.other_lr=0.0 optimizer.other_momentum=0.0 optimizer.head_lr=0.0 optimizer.unit_filters=False
+    optimizer.newton_schulz_iterations=5 optimizer.neuron_beta2=0.0 evaluation.target=0.7 evaluation.every=1
+    evaluation.first=1 widths=[32,64,128,256,512,512] foreground=0.33 flips=True schedule.kind=constant
+    schedule.epochs=200 schedule.warmup_epochs=0.0 schedule.final_factor=0.0 schedule.scale=1.0
+    schedule.scale_warmup=False schedule.milestones=[] schedule.milestone_factor=0.1 schedule.power=2.0
+    schedule.cooldown_epochs=0.0 max_epochs=0"""
+TISSUES = """dataset=icbm152 global_batch=4 precision=fp32 cudnn_benchmark=False optimizer.kind=muon
+    optimizer.peak_lr=0.1 optimizer.other_lr=0.2 optimizer.nesterov=True evaluation.target=0.935 evaluation.first=8
+    widths=[16,32,64] foreground=0.0 flips=False schedule.kind=cosine schedule.epochs=16 schedule.warmup_epochs=0.5
+    schedule.final_factor=0.1 schedule.scale_warmup=True max_epochs=30"""
+BRATS_METHODS = """methods.blurpool.replace_convs=True methods.blurpool.replace_maxpools=True
+    methods.blurpool.blur_first=True methods.blurpool.min_channels=16 methods.channels_last=on
+    methods.progressive_resizing.start=0.5 methods.progressive_resizing.delay=0.5
+    methods.progressive_resizing.finetune=0.2 methods.progressive_resizing.increment=32
+    methods.progressive_resizing.interpolation=bilinear methods.progressive_resizing.where=batch
+    methods.ema.half_life=100.0 methods.ema.update_interval=20"""
+TISSUES_METHODS = """evaluation.first=5 schedule.epochs=10 methods.channels_last=on methods.ema.half_life=8.0
+    methods.ema.update_interval=1"""
+
+
+def hyper_parameters(*texts: str) -> dict[str, str]:
+    """Return the settings that `texts` list, a later text's in place of an earlier one's."""
+    return dict(word.split("=") for text in texts for word in text.split())
+
+
+@pytest.mark.parametrize(
+    ("config", "texts"),
+    [
+        ("brats_baseline", [COMPOSER]),
+        ("brats_methods", [COMPOSER, BRATS_METHODS]),
+        ("icbm152_baseline", [COMPOSER, TISSUES]),
+        ("icbm152_methods", [COMPOSER, TISSUES, TISSUES_METHODS]),
+    ],
+)
+def test_a_config_has_every_hyper_parameter_of_its_source(config, texts):
+    values = flatten(dump(getattr(configs, config)()))
+    own = {name: str(value) for name, value in values.items() if name.partition(".")[0] not in OF_EVERY_RUN}
+    own = {name: value.replace(" ", "") for name, value in own.items() if name != "methods"}  # empty
+    assert own == hyper_parameters(*texts)
+
+
+def test_the_optimizer_of_brats_is_radam_with_adamws_decay():
+    _, optimizer, _ = build(configs.brats_baseline(), brats.Store.declared, 0, torch.device("meta"))
+    (group,) = optimizer.param_groups
+    assert isinstance(optimizer, torch.optim.RAdam) and group["decoupled_weight_decay"]
+    assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (0.001, (0.9, 0.999), 1e-8, 1e-4)
