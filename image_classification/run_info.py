@@ -11,9 +11,10 @@ from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import describe_store
 from mlevents import keys
+from mlevents.runlog import Scalar
 from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.plan import Plan, facts_or_declared
-from timedrun.runner.run.run_info import RunInfo, optimizer_info, precision_info
+from timedrun.runner.run.run_info import RunInfo, epochs_info
 
 
 def run_info(config: ImageRunConfig, parts: Parts) -> RunInfo:
@@ -21,21 +22,12 @@ def run_info(config: ImageRunConfig, parts: Parts) -> RunInfo:
     return {
         "train_samples": parts.facts.train_samples,
         "eval_samples": parts.facts.eval_samples,
-        "hyperparameters": {
-            "gradient_accumulation_steps": parts.batch.accumulation,
-            "micro_batch_size": parts.batch.micro,
-            **optimizer_info(config.optimizer, parts.optimizer),
-            "opt_learning_rate_warmup_epochs": config.schedule.warmup_epochs_scaled,
-            "opt_learning_rate_decay_epochs": config.schedule.epochs_scaled,
-            "model_parameters": sum(p.numel() for group in parts.optimizer.param_groups for p in group["params"]),
-            **precision_info(config, parts.optimizer, attention=False),
-            **data_info(config.data),
-        },
+        "hyperparameters": epochs_info(config, parts.optimizer, parts.batch) | data_info(config.data),
         "methods": [method.name for method in config.methods],
     }
 
 
-def data_info(config: DataConfig) -> dict[str, str | int]:
+def data_info(config: DataConfig) -> dict[str, Scalar]:
     """Return the logged settings of the path from disk to device: loader, store, order, workers, prefetch."""
     order: str = config.order
     if config.repeats > 1:

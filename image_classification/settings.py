@@ -11,12 +11,10 @@ from image_classification.augmentation import Flip, PaddingMode
 from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
 from judging.ground.cores import usable_cores
-from judging.ground.errors import UsageError
 from timedrun.methods import ChannelsLast, ProgressiveResizing
 from timedrun.methods.recipes import RECIPES, Recipe, budget_problem
 from timedrun.methods.training.loss import LossName
-from timedrun.methods.training.schedule import Schedule
-from timedrun.runner.config import LATER, EvaluationConfig, RunConfig, Split, override
+from timedrun.runner.config import LATER, EpochRunConfig, EvaluationConfig, Split, override
 
 LoaderName = Literal["pillow", "turbojpeg", "raw", "ffcv"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -77,20 +75,17 @@ class DataConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageRunConfig(RunConfig):
+class ImageRunConfig(EpochRunConfig):
     """A run of image classification."""
 
     model: ModelConfig
     data: DataConfig
-    schedule: Schedule
     loss: LossName = "cross_entropy"
     progress_unit: Literal["epoch", "step"] = "epoch"
     """Unit in which methods see the progress of the run. epoch: as in the 2022 runs, input sizes change between epochs
     only; step: a ramp moves at every step."""
     recipe: str = "none"
     """Recipe whose range of budgets a run must keep to (timedrun.methods.recipes); none: any budget."""
-    max_epochs: int = 0
-    """Maximum length of the run; 0: that of its schedule. After the schedule the rate stays at its final factor."""
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -101,14 +96,6 @@ class ImageRunConfig(RunConfig):
             return values
         flipped = data["flip"] or data.get("source") == "image_folder"
         return {**values, "data": {**data, "flip": "random" if flipped else "none"}}
-
-    def stretched(self, ratio: float) -> Self:
-        try:
-            schedule = replace(self.schedule, scale=self.schedule.scale * ratio)
-        except ValueError as error:
-            raise UsageError(f"{self.name} at {ratio:g} of its schedule: {error}.") from None
-        end = replace(self.evaluation, every=schedule.epochs_scaled, first=schedule.epochs_scaled)
-        return replace(self, schedule=schedule, max_epochs=0, evaluation=end)
 
     def equivalents(self) -> list[str]:
         changes = [] if any(isinstance(method, ChannelsLast) for method in self.methods) else ["+channels_last"]
@@ -145,10 +132,6 @@ class ImageRunConfig(RunConfig):
             methods=recipe.methods,
         )
 
-    @property
-    def total_epochs(self) -> int:
-        return self.max_epochs or self.schedule.epochs_scaled
-
     def problems(self) -> list[str]:
         """Return the settings that contradict each other or the recipe, as messages."""
         problems = []
@@ -170,9 +153,6 @@ class ImageRunConfig(RunConfig):
                 " --methods.progressive-resizing.where batch."
             )
         return problems
-
-    def epoch_steps(self, train_samples: int) -> int:
-        return max(1, train_samples // self.global_batch)
 
     def epoch_part(self, step: int, train_samples: int) -> float:
         """Return the part of an epoch that is over when its `step` begins."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -46,23 +46,15 @@ class Batch(NamedTuple):
     cases: Tensor
 
 
-class SliceBatches:
+class SliceBatches(StepBatches[Batch]):
     """Batches of one rank, of the cases of "train" and "evaluation". Closing it ends its thread."""
 
+    train = StepBatches[Batch].starting
+
     def __init__(self, config: SegmentationConfig, cases: Mapping[str, Sequence[Case]], ranks: ProcessGroup) -> None:
+        super().__init__(self._train_batch, ranks.device)
         self._config, self._ranks = config, ranks
         self._train, self._evaluation = cases["train"], cases["evaluation"]
-        self._steps = StepBatches(self._train_batch, ranks.device)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._steps.close()
-
-    def train(self, first: int) -> Iterator[Batch]:
-        """Yield the batches of optimizer step `first` of the run (from 0) and of all after it."""
-        return self._steps.starting(first)
 
     def _train_batch(self, step: int) -> Batch:
         """Draw a slice of each case, a function of (seed, epoch, case)."""

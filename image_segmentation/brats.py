@@ -1,12 +1,11 @@
 """BraTS as a store: from NIfTI folders of the 2021 layout to normalized slices, a file a scan."""
 
-import hashlib
 import io
 import json
-import zlib
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import cattrs
 import numpy as np
@@ -23,8 +22,6 @@ KINDS = ("flair", "t1", "t1ce", "t2", "seg")
 SIZE = (192, 160)
 """Pixels of a slice: NVIDIA's patch for this task."""
 MANIFEST, SCANS = "brats.json", "scans"
-FACTS = Facts(1000, 251 * 155, 251, 4, SIZE)
-"""Of BraTS 2021: 1,251 scans have labels. A scan has 155 slices, fewer if some are empty."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +74,11 @@ def convert(folder: Path, out: Path) -> Scan:
 def read_volume(file: Path) -> NDArray[Any]:
     """Return the voxels (z, y, x) of a NIfTI file. Raises DataError if it cannot be read."""
     import nibabel
-    from nibabel.filebasedimages import ImageFileError
-    from nibabel.spatialimages import HeaderDataError
 
     try:
         image: Any = nibabel.load(file)
         return np.asarray(image.dataobj).T
-    except (OSError, EOFError, ValueError, zlib.error, ImageFileError, HeaderDataError) as error:
+    except Exception as error:  # several of the library's own errors derive from Exception alone
         raise DataError(f"{file}: cannot be read ({error}).") from None
 
 
@@ -94,62 +89,50 @@ def _centred(volume: NDArray[Any]) -> NDArray[Any]:
     return np.pad(volume, around)[:, :, top : top + height, left : left + width]
 
 
-@dataclass(frozen=True)
 class Store:
-    """A prepared data set: its scans by name, and the SHA-256 of its manifest, which has those of all files."""
+    """A prepared data set: its scans by name."""
 
-    folder: Path
-    scans: dict[str, Scan]
-    digest: str
+    declared = Facts(1000, 251 * 155, 251, 4, SIZE)
+    """Of BraTS 2021: 1,251 scans have labels. A scan has 155 slices, fewer if some are empty."""
 
-    @classmethod
-    def open(cls, folder: Path | None) -> Self:
+    def __init__(self, folder: Path | None) -> None:
         """Read the manifest. Raises DataError if it is missing or not one, or a file has another size."""
-        folder = require_data_folder(folder, "data source brats")
+        self.folder = require_data_folder(folder, "data source brats")
         try:
-            content = (folder / MANIFEST).read_bytes()
-            scans = cattrs.structure(json.loads(content), dict[str, Scan])
+            self._manifest = (self.folder / MANIFEST).read_bytes()
+            self.scans = cattrs.structure(json.loads(self._manifest), dict[str, Scan])
         except (OSError, ValueError, cattrs.BaseValidationError):
             raise DataError(
-                f"{folder} has no readable {MANIFEST}: it is no store of BraTS; make one by timedrun prepare"
+                f"{self.folder} has no readable {MANIFEST}: it is no store of BraTS; make one by timedrun prepare"
                 " image_segmentation baseline --data brats --images BRATS --data-folder STORE."
             ) from None
-        store = cls(folder, scans, hashlib.sha256(content).hexdigest())
-        if faults := failures(check_size, folder / SCANS, store.files):  # reads through a memory map report none
+        self.files = {f"{SCANS}/{name}.npy": scan.file for name, scan in self.scans.items()}
+        if faults := failures(check_size, self.folder, self.files):  # reads through a memory map report none
             raise DataError("\n".join(faults))
-        return store
+
+    def split(self) -> dict[str, dict[str, Scan]]:
+        """Return the scans of "train" and "evaluation", a fifth of all, rounded up, whatever the seed."""
+        names = sorted(self.scans)
+        order, held_out = sampling.epoch_order(len(names), seed=0, epoch=0), -(-len(names) // 5)
+        parts = {"train": order[held_out:], "evaluation": order[:held_out]}
+        return {part: {names[at]: self.scans[names[at]] for at in sorted(numbers)} for part, numbers in parts.items()}
 
     @property
-    def files(self) -> dict[str, StoredFile]:
-        return {f"{name}.npy": scan.file for name, scan in self.scans.items()}
+    def facts(self) -> Facts:
+        """Sizes, from the manifest."""
+        train, evaluation = self.split().values()
+        slices = sum(scan.slices for scan in evaluation.values())
+        return Facts(len(train), slices, len(evaluation), self.declared.channels, SIZE)
 
-    def split(self) -> dict[str, list[str]]:
-        """Return the scans of "train" and "evaluation", a fifth of all, rounded up, whatever the seed."""
-        order, names = sampling.epoch_order(len(self.scans), seed=0, epoch=0).tolist(), sorted(self.scans)
-        held_out = -(-len(order) // 5)
-        parts = {"train": order[held_out:], "evaluation": order[:held_out]}
-        return {part: [names[at] for at in sorted(numbers)] for part, numbers in parts.items()}
+    def read(self) -> dict[str, list[Case]]:
+        """Return the cases of both splits, through memory maps."""
 
+        def case(name: str, scan: Scan) -> Case:
+            file = self.folder / SCANS / f"{name}.npy"
+            return Case(np.load(file, mmap_mode="r", allow_pickle=False), scan.with_class)
 
-def facts(folder: Path | None) -> Facts:
-    """Return sizes from the manifest. Raises DataError as `Store.open` does."""
-    store = Store.open(folder)
-    train, evaluation = store.split().values()
-    slices = sum(store.scans[name].slices for name in evaluation)
-    return Facts(len(train), slices, len(evaluation), FACTS.channels, SIZE)
+        return {part: [case(*named) for named in scans.items()] for part, scans in self.split().items()}
 
-
-def read(folder: Path | None) -> dict[str, list[Case]]:
-    """Return the cases of both splits, through memory maps. Raises DataError as `Store.open` does."""
-    store = Store.open(folder)
-
-    def case(name: str) -> Case:
-        slices = np.load(store.folder / SCANS / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        return Case(slices, store.scans[name].with_class)
-
-    return {part: [case(name) for name in names] for part, names in store.split().items()}
-
-
-def digest(folder: Path | None) -> dict[str, str]:
-    """Return the SHA-256 of the manifest."""
-    return {"sha256": Store.open(folder).digest, "of": "the manifest, with the SHA-256 of every file"}
+    @property
+    def digest(self) -> dict[str, str]:
+        return {"sha256": sha256(self._manifest).hexdigest(), "of": "the manifest, with the SHA-256 of every file"}

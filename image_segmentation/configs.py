@@ -1,16 +1,14 @@
 """Configs, `<data>_<name>`, and their settings."""
 
 from dataclasses import dataclass, replace
-from typing import Self
 
-from judging.ground.errors import UsageError
 from timedrun.methods import EMA, BlurPool, ChannelsLast, ProgressiveResizing
 from timedrun.methods.training.schedule import Schedule
-from timedrun.runner.config import EvaluationConfig, OptimizerConfig, RunConfig
+from timedrun.runner.config import EpochRunConfig, EvaluationConfig, OptimizerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class SegmentationConfig(RunConfig):
+class SegmentationConfig(EpochRunConfig):
     """A run of image segmentation."""
 
     widths: tuple[int, ...]
@@ -21,21 +19,6 @@ class SegmentationConfig(RunConfig):
     """brats: share of training slices that are drawn among those with one class, which is drawn first."""
     flips: bool = False
     """Mirror half of the training slices left to right, and half top to bottom."""
-    schedule: Schedule
-    max_epochs: int = 0
-    """Maximum length of the run; 0: that of its schedule. After the schedule the rate stays at its final factor."""
-
-    @property
-    def total_epochs(self) -> int:
-        return self.max_epochs or self.schedule.epochs_scaled
-
-    def stretched(self, ratio: float) -> Self:
-        try:
-            schedule = replace(self.schedule, scale=self.schedule.scale * ratio)
-        except ValueError as error:
-            raise UsageError(f"{self.name} at {ratio:g} of its schedule: {error}.") from None
-        end = replace(self.evaluation, every=schedule.epochs_scaled, first=schedule.epochs_scaled)
-        return replace(self, schedule=schedule, max_epochs=0, evaluation=end)
 
     def progress(self, step: int, epoch_steps: int) -> float:
         """Return the elapsed fraction of the schedule, for methods, before optimizer step `step` (from 0)."""

@@ -17,7 +17,7 @@ from timedrun.methods.training.optim import build_optimizer
 from timedrun.methods.training.train_state import seed_everything
 from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.plan import Plan, facts_or_declared
-from timedrun.runner.run.run_info import RunInfo, optimizer_info, precision_info
+from timedrun.runner.run.run_info import RunInfo, epochs_info
 
 PLACES = ("before_step", "batch", "backward", "gradients", "after_step", "evaluation")
 """Calls of the methods that `train` makes."""
@@ -39,19 +39,10 @@ def build(
 
 def run_info(config: SegmentationConfig, known: Facts, ranks: int, optimizer: torch.optim.Optimizer) -> RunInfo:
     """Return sizes and hyper-parameters for the log."""
-    batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks)
     return {
         "train_samples": known.train_samples,
         "eval_samples": known.eval_samples,
-        "hyperparameters": {
-            "gradient_accumulation_steps": batch.accumulation,
-            "micro_batch_size": batch.micro,
-            **optimizer_info(config.optimizer, optimizer),
-            "opt_learning_rate_warmup_epochs": config.schedule.warmup_epochs_scaled,
-            "opt_learning_rate_decay_epochs": config.schedule.epochs_scaled,
-            "model_parameters": sum(p.numel() for group in optimizer.param_groups for p in group["params"]),
-            **precision_info(config, optimizer, attention=False),
-        },
+        "hyperparameters": epochs_info(config, optimizer, BatchPlan.of(config.global_batch, config.micro_batch, ranks)),
         "methods": [method.name for method in config.methods],
     }
 
@@ -59,6 +50,6 @@ def run_info(config: SegmentationConfig, known: Facts, ranks: int, optimizer: to
 def plan(config: SegmentationConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """Plan a dry run: build on the meta device, with declared facts if the data is missing."""
     source = source_of(config)
-    known, missing = facts_or_declared(lambda: source.facts(data_folder), source.FACTS)
+    known, missing = facts_or_declared(lambda: source(data_folder).facts, source.declared)
     _, optimizer, _ = build(config, known, ranks.rank, torch.device("meta"))
     return Plan(run_info(config, known, ranks.world_size, optimizer), config.total_epochs, missing)

@@ -1,6 +1,7 @@
 """Training loop of image segmentation: build, warm up, start the clock, train, evaluate until the target."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import torch
 from torch import Tensor
@@ -8,7 +9,7 @@ from torch import Tensor
 from image_segmentation.batches import Batch, Facts, SliceBatches
 from image_segmentation.configs import SegmentationConfig
 from image_segmentation.datasets import source_of
-from image_segmentation.dice import dice_cross_entropy, mean_dice, overlaps
+from image_segmentation.model import dice_cross_entropy, mean_dice, overlaps
 from image_segmentation.run_info import build, run_info
 from timedrun.methods import stack
 from timedrun.methods.training import sampling
@@ -23,7 +24,7 @@ def train(config: SegmentationConfig, run: TimedRun) -> None:
     """Train to `config.evaluation.target` mean Dice or for `config.total_epochs` epochs. Raises DataError if the data
     is missing or damaged."""
     ranks, source = run.ranks, source_of(config)
-    known: Facts = source.facts(run.data_folder)
+    known = source(run.data_folder).facts
     model, optimizer, methods = build(config, known, ranks.rank, ranks.device)
     plan = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
     epoch_steps, eval_batch = config.epoch_steps(known.train_samples), max(1, config.eval_batch // ranks.world_size)
@@ -80,7 +81,7 @@ def train(config: SegmentationConfig, run: TimedRun) -> None:
     )
     run.start_clock(run_info(config, known, ranks.world_size, optimizer))
     # On the clock, on which the data is opened, too.
-    with SliceBatches(config, source.read(run.data_folder), ranks) as batches:
+    with closing(SliceBatches(config, source(run.data_folder).read(), ranks)) as batches:
         for block in run.blocks(config.total_epochs):
             model.train()
             for _ in run.epochs(block):
@@ -97,15 +98,14 @@ def warm_up_batches(
     config: SegmentationConfig, known: Facts, count: int, device: torch.device
 ) -> Iterator[tuple[int, Batch]]:
     """Yield `warm_up_steps` blank batches for every size that the methods make, each with a step that has it."""
-    epoch_steps, seen = config.epoch_steps(known.train_samples), set[torch.Size]()
+    epoch_steps, first = config.epoch_steps(known.train_samples), dict[torch.Size, int]()
     methods, whole = stack(*config.methods), blank(known, count, torch.device("meta"))
     for step in range(config.total_epochs * epoch_steps):
         methods.enter(step, config.progress(step, epoch_steps))
-        size = methods.batch(whole.images, whole.masks, known.classes)[0].shape
-        if size not in seen:
-            seen.add(size)
-            for number in range(step, step + config.warm_up_steps):
-                yield number, blank(known, count, device)
+        first.setdefault(methods.batch(whole.images, whole.masks, known.classes)[0].shape, step)
+    for step in first.values():
+        for number in range(step, step + config.warm_up_steps):
+            yield number, blank(known, count, device)
 
 
 def blank(known: Facts, count: int, device: torch.device) -> Batch:

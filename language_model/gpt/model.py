@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -146,15 +146,9 @@ class DecoderBlock(nn.Module):
         self.feed_forward_norm, self.feed_forward = normalisation(config), FeedForward(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(
-        self,
-        x: Tensor,
-        rotary: tuple[Tensor, Tensor] | None,
-        mask: Tensor | BlockMask | None = None,
-        mixture: tuple[Tensor, Tensor] | None = None,
-    ) -> Tensor:
-        """(B, L, hidden) -> (B, L, hidden)."""
-        x = x + self.dropout(self.attention(self.attention_norm(x), rotary, mask, mixture))
+    def forward(self, x: Tensor, *conditions: Any) -> Tensor:
+        """(B, L, hidden) -> (B, L, hidden); `conditions` are the further arguments of the attention."""
+        x = x + self.dropout(self.attention(self.attention_norm(x), *conditions))
         result: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return result
 

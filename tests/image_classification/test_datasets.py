@@ -24,12 +24,6 @@ LOADED_SMALL = ProgressiveResizing(where="loader")
 RAW, JPEG_9 = StoreConfig(format="raw", size=9), StoreConfig(format="jpeg", size=9)
 
 
-@pytest.mark.parametrize("store", [LOADERS["raw"], LOADERS["pillow"]], ids=lambda store: store.format)
-def test_facts_of_a_store_come_from_its_manifest(prepared, store):
-    known = facts(replace(FOLDER, store=store), prepared[store.format])
-    assert (known.train_samples, known.eval_samples, known.classes, known.channels) == (30, 6, 2, 3)
-
-
 def test_preflight_of_stored_images_reports_every_fault_once(prepared):
     config = configs.imagenet_methods()
     small = replace(config, global_batch=2, model=replace(config.model, classes=2), data=FOLDER)
@@ -164,10 +158,13 @@ def test_the_digest_in_memory_is_of_every_pixel_and_label(cifar_folder, monkeypa
     assert digest(replace(FOLDER, source="digits")) != digits_digest
 
 
-def test_the_digest_of_stored_images_is_of_the_manifest(prepared):
-    config = replace(configs.imagenet_methods(), data=FOLDER)
+@pytest.mark.parametrize("store", [LOADERS["raw"], LOADERS["pillow"]], ids=lambda store: store.format)
+def test_facts_and_digest_of_stored_images_are_of_the_manifest(prepared, store):
+    config = replace(configs.imagenet_methods(), data=replace(FOLDER, store=store))
+    known, manifest = facts(config.data, prepared[store.format]), read_manifest(prepared[store.format])
+    assert (known.train_samples, known.eval_samples, known.classes, known.channels) == (30, 6, 2, 3)
     of = "the manifest, with the SHA-256 of every file"
-    assert data_digest(config, prepared["jpeg"]) == {"sha256": read_manifest(prepared["jpeg"]).digest, "of": of}
+    assert data_digest(config, prepared[store.format]) == {"sha256": manifest.digest, "of": of}
 
 
 def test_the_digest_of_noise_depends_on_its_counts_and_not_on_the_seed():

@@ -19,22 +19,19 @@ pytestmark = pytest.mark.usefixtures("transformers")
 
 
 @pytest.fixture
-def both(tiny_config: BertRunConfig) -> Callable[[methods.Method], list[BertRunConfig]]:
-    """Return a function for the tiny config with a method, on either implementation."""
+def both(tiny_config: BertRunConfig) -> Callable[..., list[BertRunConfig]]:
+    """Return a function for the tiny config with methods, on either implementation."""
 
-    def both(method: methods.Method) -> list[BertRunConfig]:
-        reference = replace(tiny_config, methods=(method,))
+    def both(*chosen: methods.Method) -> list[BertRunConfig]:
+        reference = replace(tiny_config, methods=chosen)
         return [reference, replace(reference, implementation="timedrun", speed=CPU_SPEED_UPS)]
 
     return both
 
 
-@pytest.mark.parametrize(
-    "method",
-    [methods.SAM(rho=0.2, interval=2), methods.SWA(start=0.3, end=0.6), methods.GradientClipping(threshold=0.3)],
-)
-def test_a_method_of_steps_and_weights_gives_both_the_same_losses(method, both, baseline_losses, losses_of):
-    reference, own = (losses_of(config) for config in both(method))
+def test_methods_of_steps_and_weights_give_both_the_same_losses(both, baseline_losses, losses_of):
+    chosen = methods.SAM(rho=0.2, interval=2), methods.SWA(start=0.3, end=0.6), methods.GradientClipping(threshold=0.3)
+    reference, own = (losses_of(config) for config in both(*chosen))
     assert own == pytest.approx(reference, rel=1e-4)
     assert reference[-1] != pytest.approx(baseline_losses[-1], rel=1e-4)
 

@@ -17,6 +17,7 @@ from judging.ground.errors import TimedrunError, UsageError
 from timedrun.methods import Method
 from timedrun.methods.method import LATER as LATER
 from timedrun.methods.training.optim import OptimizerConfig as OptimizerConfig
+from timedrun.methods.training.schedule import Schedule
 from timedrun.runner.method_reference import recorded, reference_of, take_class
 
 Split = Literal["own", "tuning"]
@@ -151,6 +152,27 @@ class RunConfig:
         if isinstance(optimizer, dict) and optimizer.get("kind") == "muon" and "neuron_beta2" not in optimizer:
             return {**values, "optimizer": {**optimizer, "nesterov": True}}  # ignored by Muon before it had this field
         return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRunConfig(RunConfig):
+    """Settings of a run that counts epochs."""
+
+    schedule: Schedule
+    max_epochs: int = 0
+    """Maximum length of the run; 0: that of its schedule. After the schedule the rate stays at its final factor."""
+
+    @property
+    def total_epochs(self) -> int:
+        return self.max_epochs or self.schedule.epochs_scaled
+
+    def stretched(self, ratio: float) -> Self:
+        try:
+            schedule = replace(self.schedule, scale=self.schedule.scale * ratio)
+        except ValueError as error:
+            raise UsageError(f"{self.name} at {ratio:g} of its schedule: {error}.") from None
+        end = replace(self.evaluation, every=schedule.epochs_scaled, first=schedule.epochs_scaled)
+        return replace(self, schedule=schedule, max_epochs=0, evaluation=end)
 
 
 Config = TypeVar("Config", bound=RunConfig)

@@ -18,9 +18,9 @@ from language_model.gpt.datasets import data_digest, declared, facts, preflight,
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_store import open_store
 from tests.language_model.gpt.conftest import whole
+from tests.one_rank import CPU
 from timedrun.runner.distributed.process_group import ProcessGroup
 
-CPU = torch.device("cpu")
 BOTH = pytest.mark.parametrize("sampling", ["windows", "blocks"])
 
 

@@ -63,8 +63,6 @@ def test_logs_of_the_sharded_full_size_pass_too(tmp_path):
     path = dry_run(c4_full(), planned(c4_full(), 8), tmp_path / "result_0.txt")
     report = check(path, BENCHMARK.spec.ruleset)
     assert (report.passed, report.demonstration) == (True, False)
-    log = record.read(path)
-    assert (log.value("sharding"), log.value(keys.LOWEST_NUMERICAL_PRECISION_IN_COMM)) == ("full", "bfloat16")
 
 
 def test_a_real_run_of_a_smaller_model_logs_what_its_dry_run_does(tmp_path):

@@ -11,6 +11,7 @@ from language_model.gpt.build import build
 from language_model.gpt.configs import MUON, GptRunConfig
 from language_model.gpt.datasets import facts
 from language_model.gpt.run_info import run_info
+from language_model.gpt.settings import GptDataConfig
 from tests.one_rank import CPU, on_ranks, recorded_losses, stopped, trained
 from timedrun.methods import EMA, SWA, SequenceLengthWarmup
 from timedrun.runner.distributed.process_group import ProcessGroup
@@ -30,7 +31,7 @@ def train_twice(ranks: ProcessGroup, config: GptRunConfig, store: Path, folder: 
 
 @pytest.mark.processes
 def test_two_sharded_ranks_have_the_losses_of_one_and_are_resumed_exactly(small, store, tmp_path, step_losses):
-    config = small(LLAMA, micro_batch=1, warm_up_steps=1)
+    config = small(LLAMA, micro_batch=1, warm_up_steps=1, data=GptDataConfig(eval_tokens=64))
     schedule, optimizer = replace(config.schedule, steps=4), replace(config.optimizer, peak_lr=3e-3)
     config = replace(config, schedule=schedule, optimizer=optimizer)
     trained(config, data_folder=store.folder)

@@ -21,7 +21,7 @@ from language_model.model import import_transformers
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from tests.language_model.gpt.conftest import whole
-from tests.one_rank import ALONE, stopped, trained
+from tests.one_rank import ALONE, CPU, stopped, trained
 from timedrun.methods.alibi import ALiBi
 from timedrun.methods.gradient_clipping import GradientClipping
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
@@ -32,7 +32,6 @@ from timedrun.runner.config import EvaluationConfig
 from timedrun.runner.distributed.process_group import ProcessGroup
 from timedrun.runner.run import kept_model
 
-CPU = torch.device("cpu")
 FOUR = BatchPlan.of(4, 0, 1)
 Losses = Callable[..., list[float]]
 
@@ -60,26 +59,24 @@ def test_a_kept_model_has_the_logits_of_the_trained_one_and_of_transformers(impl
         torch.testing.assert_close(logits, expected)
 
 
-def test_warm_up_and_micro_batches_leave_the_losses_as_they_are(small, losses_of):
+def test_a_run_starts_at_the_loss_of_random_guessing_learns_and_has_the_same_losses_by_warm_up_and_micro_batches(
+    small, losses_of, store
+):
     without = losses_of(small({"dropout": 0.1}, warm_up_steps=0))
     assert len(without) == 12
     assert without == losses_of(small({"dropout": 0.1}, warm_up_steps=3))
-    assert losses_of(small(micro_batch=3)) == pytest.approx(losses_of(small()), rel=1e-5)
+    for implementation in ("gpt2", "modern"):
+        losses = losses_of(small({"implementation": implementation}))
+        assert losses[0] == pytest.approx(math.log(store.manifest.vocabulary), abs=0.1)
+        assert losses[-1] < losses[0] - 0.3
+    assert losses_of(small(micro_batch=3)) == pytest.approx(losses, rel=1e-5)
 
 
-@pytest.mark.parametrize("implementation", ["gpt2", "modern"])
-def test_a_run_starts_at_the_loss_of_random_guessing_and_learns(small, losses_of, store, implementation):
-    losses = losses_of(small({"implementation": implementation}))
-    assert losses[0] == pytest.approx(math.log(store.manifest.vocabulary), abs=0.1)
-    assert losses[-1] < losses[0] - 0.3
-
-
-@pytest.mark.parametrize("implementation", ["gpt2", "modern"])
-def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(small, losses_of, store, tmp_path, implementation):
+def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(small, losses_of, store, tmp_path):
+    """By Muon; the sharded run and that of a growing window resume AdamW."""
     warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=4, max_length=16, step_size=4)
-    optimizer = small().optimizer if implementation == "gpt2" else shakespeare_modern().optimizer
-    model = {"implementation": implementation, "dropout": 0.1}
-    config = small(model, methods=(warmup,), optimizer=optimizer, warm_up_steps=1)
+    optimizer = shakespeare_modern().optimizer
+    config = small({"dropout": 0.1}, methods=(warmup,), optimizer=optimizer, warm_up_steps=1)
     whole = losses_of(config)
     state = stopped(config, 5, tmp_path, data_folder=store.folder)
     torch.manual_seed(99)
@@ -122,9 +119,6 @@ def test_gradients_are_clipped_together(small, losses_of, monkeypatch):
     assert norms == pytest.approx([0.01] * 12, rel=1e-3)
     method = GradientClipping(threshold=0.01)
     assert losses_of(small(clip_norm=0.0, methods=(method,), warm_up_steps=0)) == clipped
-    norms.clear()
-    losses_of(small(clip_norm=0.0, warm_up_steps=0))
-    assert min(norms) > 0.1
 
 
 def test_alibi_and_sequence_length_warmup_act(small, store, monkeypatch):

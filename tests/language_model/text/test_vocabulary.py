@@ -69,7 +69,7 @@ def by_tokenizers(texts: list[str]) -> list[list[int]]:
     return [encoding.ids for encoding in tokenizer().encode_batch(texts, add_special_tokens=False)]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(texts=st.lists(st.text(max_size=40) | st.text(st.characters(max_codepoint=0x2100), max_size=40), max_size=6))
 def test_encoding_with_remembered_words_equals_the_tokenizer_on_any_text(encoder, texts):
     assert [encoder.encode(text).tolist() for text in texts] == by_tokenizers(texts)

@@ -12,9 +12,10 @@ from mlevents import keys
 from mlevents.rounds.own_rules import as_recorded
 from mlevents.runlog import Scalar
 from timedrun.methods import GradientClipping
+from timedrun.methods.training.batch_plan import BatchPlan
 from timedrun.methods.training.precision import AUTOCAST, WORDS
 from timedrun.runner.benchmark import BenchmarkSpec
-from timedrun.runner.config import OptimizerConfig, RunConfig, digest
+from timedrun.runner.config import EpochRunConfig, OptimizerConfig, RunConfig, digest
 
 
 class RunInfo(TypedDict):
@@ -65,6 +66,20 @@ def settings_of(config: RunConfig, info: RunInfo) -> dict[str, Scalar]:
         **({keys.OPT_GRADIENT_CLIP_NORM: clips[0]} if clips else {}),
         keys.WEIGHTS_INITIALIZATION: info.get("initialized_tensors", ()),
         keys.METHOD: info.get("methods", ()),
+    }
+
+
+def epochs_info(config: EpochRunConfig, optimizer: Optimizer, batch: BatchPlan) -> dict[str, Scalar]:
+    """Return the hyper-parameters of a run that counts epochs, of a model without attention, under MLPerf's names if it
+    has them."""
+    return {
+        "gradient_accumulation_steps": batch.accumulation,
+        "micro_batch_size": batch.micro,
+        **optimizer_info(config.optimizer, optimizer),
+        "opt_learning_rate_warmup_epochs": config.schedule.warmup_epochs_scaled,
+        "opt_learning_rate_decay_epochs": config.schedule.epochs_scaled,
+        "model_parameters": sum(p.numel() for group in optimizer.param_groups for p in group["params"]),
+        **precision_info(config, optimizer, attention=False),
     }
 
 
