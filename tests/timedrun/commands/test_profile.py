@@ -30,7 +30,7 @@ def test_steps_of_two_configs_in_turns_are_compared_and_written(tmp_path, printe
 
 def test_a_config_that_failed_is_named_below_the_others(capsys):
     config = find("image_classification").config("smoke", "synthetic")
-    times = StepTimes((0.5,), ((0.004,),), 10, seconds_of_steps=((0.003, 0.004, 0.005),), operations=(2e6,))
+    times = StepTimes((0.5,), ((0.004,),), seconds_of_steps=((0.003, 0.004, 0.005),), operations=(2e6,))
     show_steps([StepRow("smoke", config, times, None, None, None)], {"broken": "MemoryError: none left"})
     _, _, row, failed, _ = capsys.readouterr().out.splitlines()
     assert row.split() == ["smoke", "4", "3.5", "-", "4.5", "16,000", "0.002", "0.5", "0", "MiB", "-"]

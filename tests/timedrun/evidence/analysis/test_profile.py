@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.timedrun.conftest import SPEC
 from tests.timedrun.evidence.analysis.ticking import Clock, SlowMethod, SlowModel, SlowOptimizer, Twice
 from tests.timedrun.runner.run.killed_run import ALONE, IN_SAMPLES
-from timedrun.evidence.analysis.profile import Profile, device_use
+from timedrun.evidence.analysis.profile import Profile, busy_share
 from timedrun.evidence.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan
 from timedrun.evidence.analysis.step_timer import StepTimer
 from timedrun.methods import Stack, stack
@@ -156,9 +156,9 @@ def test_turns_of_other_configs_are_in_no_step(config):
 
 
 def test_the_use_of_a_gpu_counts_overlapping_kernels_once():
-    assert device_use([(8, 10), (0, 4), (3, 5)]) == (0.7,) and device_use([]) == (0.0,)
+    assert busy_share([(8, 10), (0, 4), (3, 5)]) == 0.7 and busy_share([]) == 0.0
     at = PositionTimes(0.5, 0, plain=[[1.0]], parts=[{"forward": 1.0}])
-    idle = Profile([at], 1, 0, None, torch.device("cuda"), use=[device_use([(0, 1), (9, 10)])])
+    idle = Profile([at], 1, 0, None, torch.device("cuda"), busy=[busy_share([(0, 1), (9, 10)])])
     assert idle.bottleneck[0] == "host"
 
 

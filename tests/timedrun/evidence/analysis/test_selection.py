@@ -33,7 +33,7 @@ class Machine:
                 continue
             noise = (1 + 0.005 * ((chunk * 7 + number * 3) % 5 - 2) for chunk in range(10))
             chunks = tuple(self.seconds(one) * factor for factor in noise)
-            times[name] = StepTimes((0.5,), (chunks,), 1, losses=(self.losses(one),))
+            times[name] = StepTimes((0.5,), (chunks,), losses=(self.losses(one),))
         return times, failed
 
 

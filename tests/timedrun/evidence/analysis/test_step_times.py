@@ -22,8 +22,8 @@ from timedrun.runner.config import RunConfig
 
 
 def test_the_speed_up_is_the_geometric_mean_of_pairs_with_students_interval():
-    base = StepTimes((0.0, 1.0), ((2.0, 4.0), (8.0,)), 10)
-    other = StepTimes((0.0, 1.0), ((1.0, 1.0), (1.0,)), 10)
+    base = StepTimes((0.0, 1.0), ((2.0, 4.0), (8.0,)))
+    other = StepTimes((0.0, 1.0), ((1.0, 1.0), (1.0,)))
     gain = speed_up(base, other)
     # Logarithms to base 2: 1, 2, 3; mean 2, standard deviation 1; Student's t with 2 degrees of freedom: 4.302653.
     margin = 4.302653 / math.sqrt(3)
@@ -33,7 +33,7 @@ def test_the_speed_up_is_the_geometric_mean_of_pairs_with_students_interval():
     with pytest.raises(ValueError, match="at least two chunks"):
         speed_up(replace(base, chunks=((1.0,),)), replace(base, chunks=((1.0,),)))
     # of each position the median of its chunks, integrated
-    assert StepTimes((0.0, 1.0), ((1.0, 1.0, 9.0), (3.0, 3.0, 1.5)), 10).seconds == 2.0
+    assert StepTimes((0.0, 1.0), ((1.0, 1.0, 9.0), (3.0, 3.0, 1.5))).seconds == 2.0
 
 
 def test_a_process_whose_measuring_process_has_ended_says_nothing(capfd):
@@ -72,7 +72,7 @@ SECONDS = ((1.0, 2.0, 3.0, 4.0, 5.0), (3.0, 4.0, 5.0, 6.0, 7.0))
 
 
 def row(config: RunConfig, operations: float, peak: float | None, tokens: float | None = 100.0) -> StepRow:
-    times = StepTimes((0.0, 1.0), ((3.0,), (5.0,)), 10, seconds_of_steps=SECONDS, operations=(operations, operations))
+    times = StepTimes((0.0, 1.0), ((3.0,), (5.0,)), seconds_of_steps=SECONDS, operations=(operations, operations))
     return StepRow("label", config, times, None, tokens, peak)
 
 
@@ -87,8 +87,8 @@ def test_rates_and_shares_of_the_peak_are_those_of_the_median_step_and_of_the_ba
     assert values["mfu_with_the_operations_of_the_first"] == pytest.approx(64 / 4 / 40)
     unknown = row(config, 32e12, None, None)
     assert unknown.tokens_per_second is None and unknown.as_values(unknown)["mfu"] is None
-    base = StepTimes((0.5,), ((1.0, 2.0, 3.0),), 10)
-    doubled = StepTimes((0.5,), ((2.0, 4.0, 6.0),), 10)
+    base = StepTimes((0.5,), ((1.0, 2.0, 3.0),))
+    doubled = StepTimes((0.5,), ((2.0, 4.0, 6.0),))
     twice = replace(config, global_batch=2 * config.global_batch)
     assert astuple(rate_ratio(config, base, twice, doubled)) == pytest.approx((1, 1, 1))
     assert rate_ratio(config, base, config, doubled).value == pytest.approx(0.5)
