@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from timedrun.cli import main
-from timedrun.racing import child_run, conduct
+from timedrun.evidence import config_race
+from timedrun.racing import conduct
 from timedrun.racing.child_run import run_child
 from timedrun.racing.race_file import Race
 
@@ -55,7 +56,7 @@ def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(tmp_path
         assert command[command.index("--data-folder") + 1] == str(tmp_path)
         return outcomes.pop(0) or run_child(command, label, **options)
 
-    monkeypatch.setattr(child_run, "run_child", run)
+    monkeypatch.setattr(config_race, "run_child", run)
     monkeypatch.setattr(conduct, "find_spec", lambda name: None)  # no matplotlib
     command = ["race", "image_classification", "smoke", "--data", "synthetic", "--threads", "1", "--runs", "2"]
     assert main([*command, "--results", str(tmp_path / "race")]) == 143

@@ -17,8 +17,9 @@ from mlevents import keys
 from mlevents.record import read
 from tests.timedrun.racing.conftest import write_log, write_run
 from timedrun.cli import main
+from timedrun.evidence import config_race
 from timedrun.evidence.config_sides import sides_of
-from timedrun.racing import child_run, conduct, report
+from timedrun.racing import conduct, report
 from timedrun.racing.turns import run_all
 from timedrun.runner.benchmark import find
 from timedrun.runner.config import digest, dump
@@ -58,7 +59,7 @@ def trained(clock, monkeypatch, write_run) -> list[dict[str, Any]]:
         )
         return 0, "", 0
 
-    monkeypatch.setattr(child_run, "run_child", run)
+    monkeypatch.setattr(config_race, "run_child", run)
     return settings
 
 
