@@ -99,7 +99,8 @@ def test_faults_of_any_side_are_found_before_the_first_run(tmp_path, capsys):
     "words",
     [
         *(["--threads", "7"], ["--ranks", "3"], ["--control", "2"], ["--first-seed", "4"], ["--ablate"]),
-        *(["--data", "cifar10"], ["--results", "x"], ["--data-folder", "/there"]),
+        *(["--data", "cifar10"], ["--results", "x"], ["--data-folder", "/there"], ["--keep-if", "quality"]),
+        *(["--until-decided"], ["--start", "x"], ["--at", "main"]),
     ],
     ids=lambda words: words[0],
 )

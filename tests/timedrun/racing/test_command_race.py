@@ -33,7 +33,7 @@ for step in range(1, 5):
 SWEPT = """
 import sys, time
 budget, factor = int(sys.argv[1]), float(sys.argv[2])
-time.sleep(0.005 * budget * factor)
+time.sleep(0.003 * budget * factor)
 print(f"loss:{1 / budget}")
 time.sleep(0.1)
 """
@@ -52,39 +52,22 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_two_commands_are_raced_and_the_faster_one_is_named(train, capsys):
-    words = [f"{train} 4", f"{train} 1", *READ, "--runs", "3", "--results", "race", "--control", "2"]
+    words = [f"{train} 2", f"{train} 0.5", *READ, "--runs", "3", "--results", "race", "--control", "2"]
     assert main(["race", "command", *words, "--keep-if", "time < 0.9x and quality"]) == 0
     printed = capsys.readouterr().out
     assert "faster" in printed and "strict: 8 of 8 logs pass" in printed
-    assert "a: 4 (control)" in printed and f"command     {train} 1 (b: 1)" in printed
+    assert "a: 2 (control)" in printed and f"command     {train} 0.5 (b: 0.5)" in printed
     assert "decision    keep: time < 0.9x and quality" in printed
     report = json.loads(Path("race/race.json").read_text())
     (ratio,) = report["ratios"].values()
-    assert ratio["verdict"] == "faster" and 2 < ratio["ratio"] < 5
+    assert ratio["verdict"] == "faster" and 1.5 < ratio["ratio"] < 5
     assert [turn["seed"] for turn in report["race"]["turns"]] == [1, 1, 1, 2, 2, 2, 3, 3]
     assert report["control"]["runs_slow"] == 2 and report["decision"]["time_interval"][1] < 0.6
-    assert main(["check", "--no-official", "race"]) == 0
-    for words in (
-        ["--keep-if", "quality"],
-        ["--control", "1"],
-        ["--until-decided"],
-        ["--start", "x"],
-        ["--at", "main"],
-    ):
-        assert main(["race", "command", "--resume", "race", *words]) == 2
+    assert main(["check", "--no-official", "race"]) == main(["compare", "race/a", "race/b"]) == 0
     log = Path("race/b/result_0.txt")
-    whole = log.read_text()
-    log.write_text("".join(line for line in whole.splitlines(keepends=True) if "eval_stop" not in line))
+    log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if "eval_stop" not in line))
     assert main(["race", "command", "--resume", "race"]) == 1
     assert json.loads(Path("race/race.json").read_text())["decision"]["decision"] == "inconclusive"
-    log.write_text(whole)
-    race = json.loads(Path("race/race.json").read_text())
-    race["race"]["turns"][-1]["status"] = "planned"
-    Path("race/race.json").write_text(json.dumps(race))
-    main(["race", "command", "--resume", "race"])
-    assert json.loads(Path("race/race.json").read_text())["decision"]["decision"] == "inconclusive"
-    assert main(["score", "race/b", "--json"]) == 0
-    assert main(["compare", "race/a", "race/b"]) == 0
 
 
 @pytest.mark.parametrize(("factors", "code"), [(("x", "1"), 4), (("1", "x"), 1)])
@@ -116,7 +99,7 @@ def test_a_second_side_that_misses_the_target_or_is_worse_at_one_length_is_disca
 
 
 def test_commits_are_raced_and_what_differs_is_told_and_one_commit_twice_is_a_control_at_it(train, capsys):
-    for words, factor in ((["init", "--quiet", "-b", "main"], 4), (["checkout", "--quiet", "-b", "fast"], 1)):
+    for words, factor in ((["init", "--quiet", "-b", "main"], 3), (["checkout", "--quiet", "-b", "fast"], 0.5)):
         git(Path(), *words)
         Path("train.sh").write_text(f"exec {train} {factor}\n")
         git(Path(), "add", "train.sh")
@@ -124,10 +107,10 @@ def test_commits_are_raced_and_what_differs_is_told_and_one_commit_twice_is_a_co
     Path("data").touch()  # untracked, so in no commit
     race, script = ["race", "command", "--at", "fast", *READ], ["--", "sh", "-c", "sh train.sh; test ! -e data"]
     assert main([*race[:2], "--at", "main", *race[2:], "--runs", "2", "--results", "race", *script]) == 0
-    assert "Factor 1" in capsys.readouterr().out
+    assert "Factor 0.5" in capsys.readouterr().out
     report = json.loads(Path("race/race.json").read_text())
     slow, fast = (min(times) for times in report["runs_seconds"].values())
-    assert slow > 1.5 * fast and "Factor 1" in report["race"]["differences"][1]
+    assert slow > 1.5 * fast and "Factor 0.5" in report["race"]["differences"][1]
     commits = {json.loads(Path(f"race/{side}/run_0/provenance.json").read_text())["commit"] for side in "ab"}
     assert len(commits) == 2
     assert main(["race", "command", "--resume", "race"]) == 0
@@ -138,7 +121,7 @@ def test_commits_are_raced_and_what_differs_is_told_and_one_commit_twice_is_a_co
 
 
 def test_a_race_ends_when_it_is_decided(train, capsys):
-    words = [f"{train} 4", f"{train} 1", *READ, "--runs", "9", "--until-decided", "--results", "race"]
+    words = [f"{train} 2", f"{train} 0.5", *READ, "--runs", "9", "--until-decided", "--results", "race"]
     assert main(["race", "command", *words]) == 0
     report = json.loads(Path("race/race.json").read_text())
     finished = [turn["number"] for turn in report["race"]["turns"] if turn["status"] == "finished"]
@@ -221,7 +204,7 @@ def test_commands_are_swept_over_budgets_to_their_end(train, capsys):
     assert [round(gain["quality"], 3) for gain in base["gains"]] == [0.1, 0.025]
     for curve, factor in ((base, 1), (other, 4)):  # a line after the last quality is still on the clock
         for gain in curve["gains"]:
-            assert 60 * gain["minutes"] >= 0.005 * factor * gain["ratio"] + 0.1
+            assert 60 * gain["minutes"] >= 0.003 * factor * gain["ratio"] + 0.1
     assert main(["compare", "sweep", "--baseline", "base", "--out", "figure.png"]) == 0
     printed = capsys.readouterr().out
     rows = [line.removeprefix("base").split() for line in printed.splitlines() if line.rstrip().endswith("baseline")]
@@ -300,7 +283,7 @@ def test_commands_are_packaged_with_their_source_checked_scored_and_recomputed(p
 
 
 def test_a_package_repeats_its_commands_by_its_script(packaged):
-    system = next((packaged / "benchmarks/command/implementations").glob("*-b"))
+    system = next((packaged / "benchmarks/command/implementations").glob("*-a"))
     subprocess.run(["bash", str(system / "run_and_time.sh"), "again"], check=True, env=os.environ)
     assert [read(Path(f"again/a/result_{number}.txt")).seed for number in range(3)] == [1, 2, 3]
     assert not [*(packaged.rglob("__pycache__"))]
