@@ -29,10 +29,8 @@ def test_a_race_makes_checked_logs_a_package_and_a_table(tmp_path, capsys):
     assert "package     strict pass, official pass by mlperf-logging" in done.stdout
     assert "synthetic_smoke 5/5" in done.stderr  # progress is visible
     written = json.loads((tmp_path / "race" / "race.json").read_text())
-    assert len(written["runs_seconds"]["synthetic_smoke"]) == 5
     assert (tmp_path / "race" / "quality_over_time.png").exists()
-    readme = next((tmp_path / "race" / "package").rglob("README.md")).read_text()
-    assert "demonstration" in readme.lower()
+    assert "demonstration" in next((tmp_path / "race" / "package").rglob("README.md")).read_text().lower()
     verdicts = [verdict for verdict in written["verdicts"] if verdict["path"].endswith(".txt")]
     assert len(verdicts) == 5
     for verdict in verdicts:
@@ -42,8 +40,7 @@ def test_a_race_makes_checked_logs_a_package_and_a_table(tmp_path, capsys):
     (score,) = json.loads(capsys.readouterr().out)
     assert not score["verified"] and score["demonstration"]
     assert score["score_minutes"] == pytest.approx(sum(sorted(score["runs"])[1:-1]) / 3)
-    again = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert again.returncode == 2 and "never overwritten" in again.stderr and "Traceback" not in again.stderr
+    assert main(command[3:]) == 2 and "never overwritten" in capsys.readouterr().err
 
 
 @pytest.mark.processes
