@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from image_classification.configs import ImageRunConfig
 from timedrun.evidence.analysis import step_times as step_times_module
-from timedrun.evidence.analysis.profiled_run import StepPlan, profiled
+from timedrun.evidence.analysis.profiled_run import StepPlan
 from timedrun.evidence.analysis.step_benchmark import StepRow, rate_ratio
 from timedrun.evidence.analysis.step_flops import flop_counter, peak_flops
 from timedrun.evidence.analysis.step_times import StepTimes, speed_up, step_times
@@ -94,16 +94,6 @@ def test_rates_and_shares_of_the_peak_are_those_of_the_median_step_and_of_the_ba
     assert rate_ratio(config, base, config, doubled).value == pytest.approx(0.5)
 
 
-def test_padding_is_no_token_but_takes_operations():
-    benchmark = find("language_model")
-    configs = [benchmark.config(name) for name in ("baseline", "methods")]
-    tokens = [benchmark.hook("datasets", "tokens_per_sample")(config, None) for config in configs]
-    assert tokens[0] == tokens[1] and 5 < tokens[0] < 128
-    plan = StepPlan(positions=(0.5,), skip=1)
-    (padded,), (unpadded,) = (step_times_module._operations(benchmark, config, plan, None, 1) for config in configs)
-    assert unpadded < 0.6 * padded
-
-
 def test_attention_on_a_cpu_is_counted_with_the_scores_that_its_backward_pass_recomputes():
     count, heads, length, width = 2, 3, 8, 16
     query, key, value = (torch.randn(count, heads, length, width, requires_grad=True) for _ in range(3))
@@ -125,24 +115,24 @@ def test_attention_under_a_block_mask_is_counted_as_attention_to_all_places(monk
     assert all(one.grad is not None and one.grad.norm() > 0 for one in (query, key, value))
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_attention_over_rows_is_counted_by_the_lengths_of_the_sequences(precision):
+def test_attention_over_rows_is_counted_by_the_lengths_of_the_sequences():
     formula = flop_counter().flop_registry[torch.ops.torch_attn._varlen_attn]
-    rows = torch.zeros(12, 4, 16, dtype=getattr(torch, {"fp16": "float16", "bf16": "bfloat16"}[precision]))
+    rows = torch.zeros(12, 4, 16, dtype=torch.bfloat16)
     cuts = torch.tensor([0, 9, 12], dtype=torch.int32)
     assert formula(rows, rows, rows, cuts, cuts, 512, 512) == 2 * 2 * 4 * 16 * (9**2 + 3**2)
 
 
-def test_a_step_of_the_small_bert_has_the_operations_of_its_matrices():
+def test_a_step_of_the_small_bert_has_the_operations_of_its_matrices_and_padding_is_no_token_but_takes_some():
     benchmark = find("language_model")
-    config = benchmark.config("baseline")
-    plan = StepPlan(positions=(0.5,), chunks=0, skip=1, counted=2, evaluate=False)
-    (at,) = profiled(benchmark, config, plan).found
-    tokens, hidden, layers, vocabulary = 16 * 128, 64, 2, config.architecture.vocabulary
+    configs = [benchmark.config(name) for name in ("baseline", "methods")]
+    plan = StepPlan(positions=(0.5,), skip=1)
+    (padded,), (unpadded,) = (step_times_module._operations(benchmark, config, plan, None, 2) for config in configs)
+    tokens, hidden, layers, vocabulary = 16 * 128, 64, 2, configs[0].architecture.vocabulary
     forward = 2 * tokens * (layers * 12 * hidden**2 + hidden**2 + hidden * vocabulary)
     forward += 2 * layers * 2 * tokens * 128 * hidden  # scores, weighted sums
-    assert at.operations is not None and not at.plain
-    assert at.operations.get_total_flops() == 2 * 3 * forward
+    assert padded == 3 * forward and unpadded < 0.6 * padded
+    lengths = [benchmark.hook("datasets", "tokens_per_sample")(config, None) for config in configs]
+    assert lengths[0] == lengths[1] and 5 < lengths[0] < 128
 
 
 def test_peaks_are_of_the_precision_and_of_the_variant():
