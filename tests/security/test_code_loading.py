@@ -97,7 +97,7 @@ def test_a_result_run_again_imports_no_benchmark_of_the_working_directory(tmp_pa
 def repeated(folder: Path) -> Outcome:
     """Ask for a run that is refused."""
     run, paths = recorded_run_of(folder / "result_0.txt"), ResultPaths(folder / "again", 0)
-    return repeat_config(run, paths, folder, {}, lambda ranks, threads: pytest.fail("a process was started"))
+    return repeat_config(run, paths, folder, 0, lambda ranks, threads: pytest.fail("a process was started"))
 
 
 def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError
 from timedrun.commands.known_race import known_race
-from timedrun.evidence.config_race import ConfigRequest, config_runs, profile_methods, require_named
+from timedrun.evidence.config_race import ConfigRequest, ConfigRuns, go_on, profile_methods
 from timedrun.evidence.race_package import package_race
 from timedrun.evidence.warm_parent import WarmParent
 from timedrun.racing.conduct import Conduct
@@ -43,11 +43,11 @@ def race_of_configs(
         folder, race = known_race(arguments)
         launch = Launch.of(vars(arguments)).resumed(race.options)
         if race.left:
-            require_named(race, folder, benchmark_named=named)
+            go_on(race, folder, parent, benchmark_named=named)
     else:
         request = request_of(arguments, overrides)
         (folder, race), launch = new(request, parent), request.launch
-    runs = config_runs(race, folder, launch, parent, resumed=bool(arguments.resume))
+    runs = ConfigRuns(benchmark=race.benchmark, folder=folder, launch=launch, parent=parent)
     if race.ablation and not arguments.resume and (interrupted := profile_methods(runs, race)):
         stdio.message(f"timedrun race: no run was made; start with `timedrun race --resume {shlex.quote(str(folder))}`")
         return ExitCode(128 + interrupted)

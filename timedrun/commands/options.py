@@ -148,28 +148,22 @@ def add_doctor(parser: ArgumentParser) -> None:
 def add_prepare(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True)
     _add_data_folder(parser, "folder of the dataset; created when preparing from --images or --text")
-    parser.add_argument(
-        "--decode", action="store_true", help="read every byte of prepared data and report damaged files"
-    )
+    damaged = "read every byte of prepared data and report damaged files"
+    parser.add_argument("--decode", action="store_true", help=damaged)
     processes = "worker processes (default: one per processor)"
     parser.add_argument("--workers", type=positive, default=usable_cores(), help=processes)
     _add_path(parser, "--images", "folder with train/ and val/")
     _add_paths(parser, "--text", "training text")
     _add_paths(parser, "--evaluation-text", "evaluation text (default: a part of the training text)")
-    _add_path(
-        parser,
-        "--vocabulary",
-        "vocab.txt, or encoder.json beside its vocab.bpe (default: built from the training text)",
-    )
+    built = "vocab.txt, or encoder.json beside its vocab.bpe (default: built from the training text)"
+    _add_path(parser, "--vocabulary", built)
 
 
 def add_run(parser: ArgumentParser) -> None:
     _add_config(parser, described=True)
     parser.add_argument("--name", help="name of the config (default: its own; with changes, <config>-<digest>)")
-    parser.add_argument(
-        "--results",
-        help="folder for result_N.txt and run_N/, or the file of a run (default: runs/<benchmark>/<config>)",
-    )
+    where = "folder for result_N.txt and run_N/, or the file of a run (default: runs/<benchmark>/<config>)"
+    parser.add_argument("--results", help=where)
     parser.add_argument("--ranks", type=positive, default=1, help="processes on this node (default: 1)")
     _add_resources(parser)
     often = "also write a checkpoint every MINUTES minutes (default: only when a signal stops the run)"
@@ -359,13 +353,8 @@ def add_compare(parser: ArgumentParser) -> None:
 
 
 def add_package(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "sets",
-        nargs="+",
-        type=resolved,
-        metavar="RESULTS",
-        help="folder written by run or race, or of another trainer's logs",
-    )
+    folders = "folder written by run or race, or of another trainer's logs"
+    parser.add_argument("sets", nargs="+", type=resolved, metavar="RESULTS", help=folders)
     parser.add_argument("--out", required=True, help="folder to create")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--code", "folder with the code of another trainer whose logs are packaged")

@@ -51,7 +51,7 @@ def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         if arguments.interleaved:
             stdio.stage(f"timedrun profile: steps of {len(sides)} configs in turns", terminal_only=False)
             named, threads = [*zip(labels, configs, strict=True)], options.threads
-            rows, failed = measure_steps(benchmark, named, plan=plan, data_folder=data_folder, threads=threads)
+            rows, failed = measure_steps(benchmark, named, plan, data_folder, threads)
             told = {"threads": threads, "warnings": warned, **values_of(rows, failed)}
             told["environment"] = system.environment().splitlines()
         else:

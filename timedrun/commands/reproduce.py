@@ -43,7 +43,6 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
         raise UsageError("--claims applies to recomputed scores only; leave out --claims or --run.")
     if arguments.commands and not arguments.commands.is_dir():
         raise UsageError(f"--commands {arguments.commands} is no folder; nothing was run.")
-    given = {"threads": arguments.threads} if arguments.threads else {}
 
     def one(run: RecordedRun, paths: ResultPaths, label: str) -> Outcome:
         settings = read_json(run.config)
@@ -55,9 +54,10 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
             of = settings["benchmark"], str(run.config), paths, settings.get("seed", 1)
             return run_child(launch.run_command(*of), label, keep_output=True)
 
-        return repeat_config(run, paths, path, given, start)
+        return repeat_config(run, paths, path, arguments.threads, start)
 
-    folder, verdicts, interrupted = repeat(path, arguments.results, one, most=arguments.runs, given=given)
+    most, threads = arguments.runs, arguments.threads
+    folder, verdicts, interrupted = repeat(path, arguments.results, one, most=most, threads=threads)
     reproduced, sets = all(verdict.reproduced for verdict in verdicts), [verdict.as_dict() for verdict in verdicts]
     told = {"reproduced": reproduced, "verified": False, "notice": NOTICE, "sets": sets}
     write_json(folder / "reproduced.json", told)

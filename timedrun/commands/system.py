@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -32,7 +31,9 @@ def system(arguments: argparse.Namespace) -> ExitCode:
         return ExitCode.OK
     settings = ("organization", "division", "status", "platform")
     print("This machine:")
-    print("\n".join(_rows((key, _text(value)) for key, value in description.items() if key not in SET_BY_RUNS)))
+    for key, value in description.items():
+        if key not in SET_BY_RUNS:
+            print(f"  {key:34}{_text(value)}".rstrip())
     for title, keys in (("Required by MLPerf's rules, unknown:", needed), ("Unknown, optional:", other)):
         if keys:
             print("\n".join(["", title, *(f"  {key}" for key in keys)]))
@@ -41,10 +42,6 @@ def system(arguments: argparse.Namespace) -> ExitCode:
     if file:
         print(f"Fill in {file}, then pass it on: timedrun package ... --answers {file}")
     return ExitCode.OK
-
-
-def _rows(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    return [f"  {key:34}{text}".rstrip() for key, text in pairs]
 
 
 def _text(value: str | dict[str, str]) -> str:

@@ -1,6 +1,6 @@
 """Races of configs: what makes their sides, what is checked before the first run, and what starts the runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,15 @@ from timedrun.evidence.config_sides import ConfigSide, ablation, sides_of
 from timedrun.evidence.preflight import checks, machine_checks
 from timedrun.evidence.warm_parent import WarmParent
 from timedrun.methods.training import number_formats
-from timedrun.racing.child_run import ConfigRuns, run_child
+from timedrun.racing.child_run import run_child
 from timedrun.racing.plan import RacePlan, Rounds
-from timedrun.racing.race_file import ALONE, PROFILES, Comparison, Race, side_file
+from timedrun.racing.race_file import ALONE, PROFILES, Comparison, Race, Turn, paths_of, side_file
 from timedrun.runner.benchmark import Benchmark, find
 from timedrun.runner.method_reference import class_of
 from timedrun.runner.process.launch_env import Launch, LaunchEnv, module_command
 from timedrun.runner.provenance.system_answers import read_answers
 from timedrun.runner.run.worker import LaunchOptions
-from timedrun.runner.storage.method_sources import own_methods
+from timedrun.runner.storage.method_sources import changes_naming, own_methods
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,22 +107,44 @@ def require_possible(request: ConfigRequest, benchmark: Benchmark, sides: Sequen
         raise PreflightError(failures)
 
 
-def require_named(race: Race, folder: Path, *, benchmark_named: bool) -> None:
-    """Raise UsageError unless the user named what a resumed race would run of the working directory: its benchmark, and
-    methods of their own. A name in race.json runs no code."""
+def go_on(race: Race, folder: Path, parent: WarmParent | None, *, benchmark_named: bool) -> None:
+    """Let `parent` import what the runs that are left need. Raises UsageError unless the user named what they would run
+    of the working directory: its benchmark, and methods of their own. A name in race.json runs no code."""
     find(race.benchmark, working_directory=benchmark_named)
-    for side in race.sides:
-        for reference, sha256 in own_methods(read_json(side_file(folder, side))).items():
+    configs = [read_json(side_file(folder, side)) for side in race.sides]
+    for config in configs:
+        for reference, sha256 in own_methods(config).items():
             class_of(reference, sha256)
+    if parent:
+        expect(parent, race.benchmark, configs)
 
 
-def config_runs(race: Race, folder: Path, launch: Launch, parent: WarmParent | None, *, resumed: bool) -> ConfigRuns:
-    """Return what starts the runs of a race of configs on this machine; `parent` forks those on a CPU."""
-    if parent and resumed:
-        expect(parent, race.benchmark, [read_json(side_file(folder, side)) for side in race.sides])
-    alone = launch.ranks == 1 and not launch.restarts  # several ranks have an agent
-    forks: Callable[[Mapping[str, Any]], bool] = lambda settings: alone and on_cpu(settings)  # noqa: E731
-    return ConfigRuns(benchmark=race.benchmark, folder=folder, launch=launch, parent=parent, forks=forks)
+@dataclass(frozen=True, kw_only=True)
+class ConfigRuns:
+    """Runs of sides that are configs, each the command `timedrun run BENCHMARK sides/NAME.json`; `parent` forks those
+    on a CPU."""
+
+    benchmark: str
+    folder: Path
+    launch: Launch
+    parent: WarmParent | None
+
+    def config(self, side: str) -> str:
+        """Return the config of a side as a command line names it, with the methods that the user named here."""
+        file = side_file(self.folder, side)
+        return f"{file}{changes_naming(read_json(file))}"
+
+    def start(self, turn: Turn, label: str) -> tuple[int, int]:
+        """Run a turn to its end; return the exit code, and the signal that came, or 0."""
+        config, results = self.config(turn.side), paths_of(self.folder, turn)
+        command = self.launch.run_command(self.benchmark, config, results, turn.seed)
+        code, _, interrupted = run_child(command, label, parent=self.parent_of(turn.side))
+        return code, interrupted
+
+    def parent_of(self, *sides: str) -> WarmParent | None:
+        """Return what forks runs of `sides`, None if they are started: several ranks have an agent."""
+        alone = self.launch.ranks == 1 and not self.launch.restarts
+        return self.parent if alone and all(on_cpu(read_json(side_file(self.folder, side))) for side in sides) else None
 
 
 def on_cpu(settings: Mapping[str, Any]) -> bool:
@@ -150,8 +172,7 @@ def profile_methods(runs: ConfigRuns, race: Race) -> int:
     command = module_command("timedrun", "profile", race.benchmark, *map(runs.config, sides))
     command += ["--out", str(runs.folder / PROFILES), *options]
     stdio.message("timedrun race: a profile of each method alone, to predict what they give together")
-    forked = all(runs.forks(read_json(side_file(runs.folder, side))) for side in sides)
-    code, _, interrupted = run_child(command, parent=runs.parent if forked else None)
+    code, _, interrupted = run_child(command, parent=runs.parent_of(*sides))
     if code and not interrupted:
         stdio.message(f"timedrun race: no prediction, since the profile failed (exit code {code}); the race goes on")
     return interrupted

@@ -2,21 +2,16 @@
 
 import subprocess
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from judging.ground import stdio
-from judging.ground.result_files import read_json
 from mlevents.terminal_escape import printable
-from timedrun.racing.race_file import Turn, paths_of, side_file
 from timedrun.runner.process import parent_death_signal
-from timedrun.runner.process.launch_env import LABEL, Launch
+from timedrun.runner.process.launch_env import LABEL
 from timedrun.runner.process.stop_signals import handling
-from timedrun.runner.storage.method_sources import changes_naming
 
 LAST_LINES: Final = 12  # lines of a run's standard error that are kept for the report of its failure
 
@@ -32,33 +27,6 @@ class Forks(Protocol):
     """A process that forks runs of `timedrun`, whose imports it has."""
 
     def fork(self, words: Sequence[str], stderr: int, label: str) -> Child: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConfigRuns:
-    """Runs of sides that are configs, each the command `timedrun run BENCHMARK sides/NAME.json`.
-
-    forks: returns True for settings whose runs `parent` forks; the others are started.
-    """
-
-    benchmark: str
-    folder: Path
-    launch: Launch
-    parent: Forks | None = None
-    forks: Callable[[Mapping[str, Any]], bool] = lambda _: True
-
-    def config(self, side: str) -> str:
-        """Return the config of a side as a command line names it, with the methods that the user named here."""
-        file = side_file(self.folder, side)
-        return f"{file}{changes_naming(read_json(file))}"
-
-    def start(self, turn: Turn, label: str) -> tuple[int, int]:
-        """Run a turn to its end; return the exit code, and the signal that came, or 0."""
-        config, results = self.config(turn.side), paths_of(self.folder, turn)
-        command = self.launch.run_command(self.benchmark, config, results, turn.seed)
-        forked = self.forks(read_json(side_file(self.folder, turn.side)))
-        code, _, interrupted = run_child(command, label, parent=self.parent if forked else None)
-        return code, interrupted
 
 
 def run_child(

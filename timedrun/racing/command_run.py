@@ -201,7 +201,7 @@ class CommandRun:
         if not self.side.waits_for_start:
             self._load.begin()
             self._started = self._began
-            self._start_clock(log)
+            self._start_clock()
         given = (text.split("=", 1) for text in self.side.environment)
         return subprocess.Popen(
             ["/bin/sh", "-c", command],
@@ -338,7 +338,7 @@ class CommandRun:
         elif text:
             yield text, at
 
-    def _start_clock(self, log: RunLog) -> None:
+    def _start_clock(self) -> None:
         """Log the start of the clock, which was at `_started`."""
         assert self._started is not None
         self._now = self._started
@@ -367,7 +367,7 @@ class CommandRun:
                 self._load.begin()
                 self._started, self._late = reading.at, [self._lateness.get(reading.at)]
             if reading.kind == "start":
-                self._start_clock(log)
+                self._start_clock()
         elif reading.kind == "quality" and log.started:
             self._evaluate(log, reading)
         elif reading.kind == "stop" and log.started:

@@ -49,7 +49,7 @@ def first_trials(
         values = {key: of.at(math.sqrt(of.low * of.high)) for key, of in space.items()}
         name = f"{base}_0"
         named[name] = add(tuning, base, name, values)
-        settings = trial(tuning, tuning.bases[base], values, name, LONGEST * minutes)
+        settings = trial(tuning.bases[base], values, name, LONGEST * minutes)
         firsts[name] = cattrs.structure(settings, CommandSide)
     return tuning, firsts, named
 
@@ -72,7 +72,7 @@ def filled(command: str, values: Values) -> str:
     return command
 
 
-def trial(tuning: Tuning, base: dict[str, Any], values: Values, name: str, minutes: float) -> dict[str, Any]:
+def trial(base: dict[str, Any], values: Values, name: str, minutes: float) -> dict[str, Any]:
     """Return the settings of a run of the side `base` with `values`, ended after `minutes`."""
     return {**base, "command": filled(base["command"], values), "name": name, "minutes": minutes}
 
@@ -81,8 +81,7 @@ def report_of(folder: Path, planned: Race) -> TuningReport:
     """Return the report on a tuning of commands, whose trials find its split in the environment."""
     assert planned.tuning
     os.environ[SPLIT] = planned.tuning.split
-    search = Search(planned, folder, partial(trial, planned.tuning))
-    return TuningReport(planned, folder, search, partial(write_commands, planned.tuning))
+    return TuningReport(planned, folder, Search(planned, folder, trial), partial(write_commands, planned.tuning))
 
 
 def write_commands(tuning: Tuning, folder: Path, chosen: dict[str, tuple[Values, Tuned]]) -> dict[str, str]:

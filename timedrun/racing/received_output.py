@@ -6,8 +6,9 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from queue import Empty, Full, Queue
-from typing import IO, Final, NamedTuple, Self
+from typing import IO, Final, NamedTuple
 
 MOST_READ: Final = 1 << 10  # chunks of 64 KiB that were read and not yet taken
 POLL_SECONDS: Final = 0.1
@@ -56,20 +57,13 @@ class SchedulerDelays:
     """Time that the calling thread was runnable and not running, since it last asked; Linux counts it."""
 
     def __init__(self) -> None:
-        self._file: int | None = None
-        with contextlib.suppress(OSError):
-            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
         self._known = self._seconds() or 0.0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            os.close(self._file)
-
-    def _seconds(self) -> float | None:
-        return None if self._file is None else int(os.pread(self._file, 100, 0).split()[1]) / 1e9
+    @staticmethod
+    def _seconds() -> float | None:
+        with contextlib.suppress(OSError):
+            return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+        return None
 
     def since_last(self) -> float | None:
         """Return the seconds since the last call, None if the kernel does not count them."""
@@ -107,7 +101,7 @@ class ReceivedOutput:
         return [*left, Chunk(self._monotonic(), written, None, True)] if written else left
 
     def _receive(self) -> None:
-        followed, poller = self._followed, select.poll()
+        followed, poller, delays = self._followed, select.poll(), SchedulerDelays()
 
         def put(data: bytes, is_followed: bool = False) -> None:
             chunk = Chunk(self._monotonic(), data, delays.since_last(), is_followed)
@@ -117,7 +111,7 @@ class ReceivedOutput:
                 if self._stop.is_set():
                     return
 
-        with self._pipe as pipe, SchedulerDelays() as delays:
+        with self._pipe as pipe:
             poller.register(pipe, select.POLLIN)
             is_open = True
             while (is_open or followed) and not self._stop.is_set():

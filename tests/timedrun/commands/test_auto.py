@@ -34,7 +34,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
             loss = 2.0 * (1.001 if config.precision == "bf16" else 1.1 if config.micro_batch else 1.0)
             noise = 500 if on.get("speed.unpadding") else 1000  # so that its ratios have a spread
             chunks = tuple(seconds * (1 + chunk / noise) for chunk in range(6))
-            found[name] = StepTimes((0.5,), (chunks,), 100, losses=(loss,))
+            found[name] = StepTimes((0.5,), (chunks,), losses=(loss,))
         return found, {}
 
     monkeypatch.setattr(selection, "step_times", measured)

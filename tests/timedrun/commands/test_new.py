@@ -44,23 +44,19 @@ def test_a_new_benchmark_runs_and_is_judged_by_its_own_rules(here, printed, told
     assert (report["strict"], report["runs"], report["ruleset"]) == ("pass", 3, BEYOND_MLPERF)
 
 
-def test_settings_and_ranks_that_a_loop_does_not_implement_are_refused(here, refused):
-    words = ("--precision", "bf16", "--micro-batch", "10", "--ranks", "2")
-    said = refused("run", NAME, "methods", *words, code=1)
-    for name, value in (("precision", "bf16"), ("micro_batch", "10"), ("ranks", "2")):
-        assert f"{name} is {value}, which the training loop of {NAME} does not implement" in said
-    assert not (here / "runs").exists()
-
-
-def test_settings_that_no_run_can_have_are_refused_before_it(here, answered):
-    for verb, words, said in (
-        ("run", ["--global-batch", "0"], "global batch 0: needs at least 1 sample"),
-        ("preflight", ["--global-batch", "5000"], "global batch 5000 exceeds the 4000 samples"),
-        ("run", ["--total-epochs", "0"], "total_epochs 0 is below 1"),
-    ):
-        out, errors = answered(verb, NAME, "baseline", *words, code=1)
-        assert said in out + errors and "Traceback" not in errors
-    assert not (here / "runs").exists()
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--precision", "bf16"], f"precision is bf16, which the training loop of {NAME} does not implement"),
+        (["--micro-batch", "10", "--ranks", "2"], f"ranks is 2, which the training loop of {NAME} does not implement"),
+        (["--global-batch", "0"], "global batch 0: needs at least 1 sample"),
+        (["--global-batch", "5000"], "global batch 5000 exceeds the 4000 samples"),
+        (["--total-epochs", "0"], "total_epochs 0 is below 1"),
+    ],
+)
+def test_settings_that_the_loop_does_not_implement_or_no_run_can_have_are_refused_before_it(words, said, here, refused):
+    errors = refused("run", NAME, "baseline", *words, code=1)
+    assert said in errors and "Traceback" not in errors and not (here / "runs").exists()
 
 
 @pytest.mark.parametrize("module", ["configs", "train"])

@@ -7,6 +7,7 @@ import pytest
 
 from judging.comparison.composition import composition
 from timedrun.evidence.analysis.profile_report import show_composition
+from timedrun.evidence.analysis.profiled_run import StepPlan
 from timedrun.evidence.analysis.step_benchmark import StepRow, show_steps
 from timedrun.evidence.analysis.step_times import StepTimes
 from timedrun.runner.benchmark import find
@@ -15,6 +16,13 @@ SMOKE = ["profile", "image_classification", "smoke", "--data", "synthetic"]
 FEW = ["--steps", 5]
 
 
+@pytest.fixture
+def two_positions(monkeypatch) -> None:
+    """Measure steps at the begin and at the end of the schedule alone."""
+    monkeypatch.setitem(StepPlan.__init__.__kwdefaults__, "positions", (0.0, 1.0))
+
+
+@pytest.mark.usefixtures("two_positions", "forked_workers")
 def test_steps_of_two_configs_in_turns_are_compared_and_written(tmp_path, printed):
     out = tmp_path / "steps.json"
     options = ["--interleaved", "--steps", 1, "--threads", 1, "--out", out]
@@ -30,7 +38,7 @@ def test_steps_of_two_configs_in_turns_are_compared_and_written(tmp_path, printe
 
 def test_a_config_that_failed_is_named_below_the_others(capsys):
     config = find("image_classification").config("smoke", "synthetic")
-    times = StepTimes((0.5,), ((0.004,),), 10, seconds_of_steps=((0.003, 0.004, 0.005),), operations=(2e6,))
+    times = StepTimes((0.5,), ((0.004,),), seconds_of_steps=((0.003, 0.004, 0.005),), operations=(2e6,))
     show_steps([StepRow("smoke", config, times, None, None, None)], {"broken": "MemoryError: none left"})
     _, _, row, failed, _ = capsys.readouterr().out.splitlines()
     assert row.split() == ["smoke", "4", "3.5", "-", "4.5", "16,000", "0.002", "0.5", "0", "MiB", "-"]
@@ -53,12 +61,12 @@ def test_profiles_are_written_and_shown_also_where_they_do_not_compose(tmp_path,
     assert sum(part["share"] for part in parts.values()) == pytest.approx(1)
 
 
+@pytest.mark.usefixtures("two_positions")
 def test_the_schedule_has_every_step_and_nothing_is_evaluated(told, monkeypatch):
     monkeypatch.setattr("image_classification.train.count_correct", None)  # in the warm-up neither
     monkeypatch.setenv("PET_MAX_RESTARTS", "3")  # of runs
-    words = ["baseline", "--data", "digits", "--global-batch", 400]
-    values = told(*SMOKE[:2], *words, "--steps", 1)
-    assert values["schedule"]["steps"] == 40 * 2 and values["evaluation_seconds"] is None
+    values = told(*SMOKE, "--steps", 1)
+    assert values["schedule"]["steps"] == 16 and values["evaluation_seconds"] is None
 
 
 def test_what_cannot_run_is_refused_before_anything_is_measured(tmp_path, refused, monkeypatch):

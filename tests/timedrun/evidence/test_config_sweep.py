@@ -8,7 +8,6 @@ from image_classification.configs import cifar10_resnet8_baseline, digits_baseli
 from judging.ground.errors import UsageError
 from language_model.configs import topics_baseline
 from language_model.gpt.configs import openwebtext_methods
-from timedrun import cli
 from timedrun.evidence.config_race import ConfigRequest
 from timedrun.evidence.config_sides import ConfigSide
 from timedrun.evidence.config_sweep import Lengths, planned_sides, stretched_sides
@@ -60,6 +59,5 @@ def test_an_ablation_has_the_bare_config_first():
         (["--ratios", "1"], "name a benchmark and configs"),
     ],
 )
-def test_what_is_no_sweep_is_refused(words, message, capsys):
-    assert cli.main(["race", *words]) == 2
-    assert message in capsys.readouterr().err
+def test_what_is_no_sweep_is_refused(words, message, refused):
+    assert message in refused("race", *words)

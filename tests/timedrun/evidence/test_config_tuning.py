@@ -17,8 +17,9 @@ from mlevents import keys
 from mlevents.record import read
 from tests.timedrun.racing.conftest import write_log, write_run
 from timedrun.cli import main
+from timedrun.evidence import config_race
 from timedrun.evidence.config_sides import sides_of
-from timedrun.racing import child_run, conduct, report
+from timedrun.racing import conduct, report
 from timedrun.racing.turns import run_all
 from timedrun.runner.benchmark import find
 from timedrun.runner.config import digest, dump
@@ -49,24 +50,18 @@ def trained(clock, monkeypatch, write_run) -> list[dict[str, Any]]:
     def run(command: list[str], label: str, **options: Any) -> tuple[int, str, int]:
         values = json.loads(Path(command[command.index("image_classification") + 1]).read_text())
         settings.append(values)
-        log = Path(command[command.index("--results") + 1])
-        write_run(
-            log.parent,
-            int(log.stem.removeprefix("result_")),
-            10 + abs(values["optimizer"]["peak_lr"] - 0.3),
-            quality=0.6,
-        )
+        log, seconds = Path(command[command.index("--results") + 1]), 10 + abs(values["optimizer"]["peak_lr"] - 0.3)
+        write_run(log.parent, int(log.stem.removeprefix("result_")), seconds, quality=0.6)
         return 0, "", 0
 
-    monkeypatch.setattr(child_run, "run_child", run)
+    monkeypatch.setattr(config_race, "run_child", run)
     return settings
 
 
-def test_configs_are_tuned_on_a_split_of_their_own_and_become_files_of_a_race(tmp_path, trained, capsys):
+def test_configs_are_tuned_on_a_split_of_their_own_and_become_files(tmp_path, trained, told, printed, refused):
     folder = tmp_path / "tune"
     ranges = ["--a.optimizer.peak-lr", "0.2..0.4", "--b.optimizer.momentum", "0.5..0.9"]
-    assert main([*DIGITS, "--target", "0.97", "--results", str(folder), "--json", *ranges]) == 0
-    report = json.loads(capsys.readouterr().out)
+    report = told(*DIGITS, "--target", "0.97", "--results", folder, *ranges)
     for values in trained:
         assert (values["dataset"], values["data"]["split"]) == ("digits_tuning", "tuning")
         assert values["evaluation"]["target"] == 0.97 and 0 < values["budget_minutes"] <= 0.1 / 4
@@ -87,25 +82,20 @@ def test_configs_are_tuned_on_a_split_of_their_own_and_become_files_of_a_race(tm
              ("digits_baseline", "digits_methods")]  # fmt: skip
     assert spent == [6.0, 6.0] and report["tuning"]["over_time"][-1]["ratios"][0] > 0
     runs = len(trained)
-    assert main(["tune", "--resume", str(folder), "--minutes", "3"]) == 2 and "--minutes" in capsys.readouterr().err
-    assert main(["tune", "--resume", str(folder)]) == 0 and len(trained) == runs
-    assert f"next: timedrun race image_classification {folder}/digits_baseline_tuned.json" in capsys.readouterr().out
+    assert "--minutes" in refused("tune", "--resume", folder, "--minutes", 3)
+    words = f"next: timedrun race image_classification {folder}/digits_baseline_tuned.json"
+    assert words in printed("tune", "--resume", folder) and len(trained) == runs
 
 
-def test_a_race_says_how_long_each_side_was_tuned_and_what_was_changed_since(tmp_path, trained, capsys):
-    assert main([*DIGITS, "--results", str(tmp_path / "tune")]) == 0
+def test_a_race_says_how_long_each_side_was_tuned_and_what_was_changed_since(tmp_path, trained, printed):
+    printed(*DIGITS, "--results", tmp_path / "tune")
     tuned = str(tmp_path / "tune" / "digits_methods_tuned.json")
-    capsys.readouterr()
-    race_of = ["race", "image_classification", "--threads", "1", "--runs", "1", "--results"]
-    main([*race_of, str(tmp_path / "one"), "baseline", tuned])
-    printed = capsys.readouterr().out
-    assert re.search(
-        r"tuning +digits_baseline not recorded; \S+ tuned 0\.\d+ min \(\d+ runs on digits_tuning\)\n", printed
-    )
-    assert re.search(r"tuning +unequal: digits_baseline for 0 of the time of \S+", printed)
-    assert json.loads((tmp_path / "one" / "race.json").read_text())["tuning"][0].startswith(
-        "digits_baseline not recorded"
-    )
+    race = ["race", "image_classification", "baseline", tuned, "--threads", 1, "--runs", 1]
+    shown = printed(*race, "--results", tmp_path / "one")
+    words = r"tuning +digits_baseline not recorded; \S+ tuned 0\.\d+ min \(\d+ runs on digits_tuning\)\n"
+    assert re.search(words, shown) and re.search(r"tuning +unequal: digits_baseline for 0 of the time of \S+", shown)
+    (words, _) = json.loads((tmp_path / "one" / "race.json").read_text())["tuning"]
+    assert words.startswith("digits_baseline not recorded")
     _, side = sides_of(BENCHMARK, ["baseline", tuned], None, ["--b.optimizer.momentum", "0.7"])
     assert side.tuned and side.tuned.words.endswith(", then changed")
     same = sides_of(BENCHMARK, [tuned], None, ["--seed", "9", "--submission.organization", "Other"])[0]
@@ -126,12 +116,12 @@ def test_what_cannot_be_tuned_is_refused_before_a_run(tmp_path, trained, capsys,
     assert "pip install 'timedrun[tune]'" in capsys.readouterr().err and not trained
 
 
-def test_commands_are_tuned_by_the_ranges_in_them_and_raced_as_chosen(tmp_path, clock, monkeypatch, capsys):
+def test_commands_are_tuned_by_the_ranges_in_them_and_raced_as_chosen(tmp_path, clock, monkeypatch, printed, refused):
     monkeypatch.chdir(tmp_path)
     words = ["echo {lr:0.1..10} {lr}; echo acc 0.$TIMEDRUN_SPLIT", "echo 🎯 {n:3000000..9000000}; echo acc 0.9"]
     read_as = ["--quality", "acc (.*)", "--target", "0.8", "--minutes", "0.1", "--results"]
     Path("tune.toml").write_text("split = '85'\n")
-    assert main(["tune", "tune.toml", *words, *read_as, "tune"]) == 0
+    printed("tune", "tune.toml", *words, *read_as, "tune")
     report = json.loads(Path("tune/race.json").read_text())
     for side, values in report["race"]["tuning"]["values"].items():
         log = read(Path("tune") / side / "result_0.txt")
@@ -139,14 +129,12 @@ def test_commands_are_tuned_by_the_ranges_in_them_and_raced_as_chosen(tmp_path, 
         shown = f"{values['lr']:g} {values['lr']:g}\nacc 0.85" if "lr" in values else f"🎯 {int(values['n'])}\nacc 0.9"
         assert (Path("tune") / side / "run_0" / "output.txt").read_text().strip() == shown
     assert report["race"]["tuning"]["values"]["a_0"] == {"lr": 1.0}  # the middle
-    assert main(["race", "command", "tune/tuned.toml", "--runs", "1", "--results", "race"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("runs on 85)") == 2
+    once = ["--runs", 1, "--results"]
+    assert printed("race", "command", "tune/tuned.toml", *once, "race").count("runs on 85)") == 2
     text = Path("tune/tuned.toml").read_text()
     Path("edited.toml").write_text(re.sub(r'command = "echo 🎯 \d+;', 'command = "echo 99;', text))
-    main(["race", "command", "edited.toml", "--runs", "1", "--results", "edited"])
-    assert capsys.readouterr().out.count("runs on 85), then changed") == 1
-    assert main(["race", "--resume", "tune"]) == 2 and "timedrun tune --resume tune" in capsys.readouterr().err
+    assert printed("race", "command", "edited.toml", *once, "edited").count("runs on 85), then changed") == 1
+    assert "timedrun tune --resume tune" in refused("race", "--resume", "tune")
 
 
 def test_a_benchmark_without_a_tuning_split_says_so(toy_config):
@@ -159,15 +147,15 @@ def test_a_benchmark_without_a_tuning_split_says_so(toy_config):
 
 
 def test_the_page_on_a_tuning_shows_what_was_given_and_chosen_after_the_minutes_so_far(
-    tmp_path, trained, capsys, monkeypatch
+    tmp_path, trained, printed, refused, monkeypatch
 ):
     folder = tmp_path / "tune"
-    main([*DIGITS, "--target", "0.97", "--results", str(folder)])
+    printed(*DIGITS, "--target", "0.97", "--results", folder)
     monkeypatch.setitem(sys.modules, "optuna", None)  # who reads it need not have it
     race = json.loads((folder / "race.json").read_text())
     race["race"]["tuning"]["minutes"] = 60.0  # one that has just begun
     (folder / "race.json").write_text(json.dumps(race))
-    assert main(["report", str(folder)]) == 0
+    printed("report", folder)
     page = (folder / "report.html").read_text()
     for words in ("digits_baseline: ", "digits_methods tuned", "; tuned 10", "ratio of digits_baseline", "_tuned.json"):
         assert words in page, words
@@ -175,4 +163,4 @@ def test_the_page_on_a_tuning_shows_what_was_given_and_chosen_after_the_minutes_
     for turn in race["race"]["turns"]:
         turn["status"] = "failed"
     (folder / "race.json").write_text(json.dumps(race))
-    assert main(["report", str(folder)]) == 2 and "no run of" in capsys.readouterr().err
+    assert "no run of" in refused("report", folder)

@@ -60,14 +60,6 @@ TRANSFORMERS_4 = """\
 {'eval_loss': 3.1e-05, 'eval_runtime': 0.0029, 'eval_samples_per_second': 21920.4, 'epoch': 2.0}
 {'train_runtime': 62.7, 'train_samples_per_second': 2040.0, 'train_loss': 0.6856, 'epoch': 2.0}
 """
-EVALUATED_BEFORE = """\
-  0%|          | 0/4 [00:00<?, ?it/s]
-100%|##########| 4/4 [00:00<00:00, 24.27it/s]
-{'eval_loss': 1.26, 'eval_runtime': 0.336}
-  0%|          | 0/8 [00:00<?, ?it/s]
- 50%|#####     | 4/8 [00:00<00:00,  9.56it/s]
-\x1b[A{'eval_loss': '1.1', 'eval_runtime': '0.3'}
-"""
 LIGHTNING = """\
 Sanity Checking DataLoader 0: 100%|##########| 2/2 [00:00<00:00, 210.11it/s]
 Training: |          | 0/? [00:00<?, ?it/s]
@@ -142,7 +134,6 @@ OUTPUTS: dict[str, tuple[str, list[Reading]]] = {
     "airbench of muon": (AIRBENCH_MUON, MUON),
     "transformers": (TRANSFORMERS_5, [HELD, START, quality(0.6852), own(62.7)]),
     "transformers before version 5": (TRANSFORMERS_4, [HELD, START, quality(3.1e-05), own(62.7)]),
-    "transformers with an evaluation before": (EVALUATED_BEFORE, [HELD, quality(1.26), HELD, START, quality(1.1)]),
     "lightning": (LIGHTNING, [START, quality(0.512), quality(0.512), quality(0.23104503750801086)]),
     "lightning within epochs": (LIGHTNING_WITHIN, [START, quality(1), quality(math.nan)]),
     "lightning with Rich": (RICH, [Reading("refused")]),

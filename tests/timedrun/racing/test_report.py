@@ -41,6 +41,10 @@ def test_the_table_leads_with_the_paired_ratio_and_its_verdict(race, tmp_path):
     assert written["runs_seconds"] == {"config a": [40.0, 44.0, 41.0], "config b": [20.0, 21.0, 20.5]}
     assert written["ratios"]["config a / config b"]["verdict"] == "faster"
     assert "range" not in report.table(80)[1]  # fits a small terminal
+    race.keep_if = "time < 0.9x"
+    assert report.decision == "keep"
+    race.turns[-1].status = "planned"
+    assert report.decision == "inconclusive"
 
 
 def test_the_energy_of_each_side_is_stated_or_why_it_is_not_known(race, tmp_path):

@@ -69,12 +69,10 @@ class Trials:
             self.write_run(paths_of(self.folder, turn).folder, turn.number, stopped, quality=quality)
             return 0, 0
 
-        def note(turn: Turn) -> None:
-            search.plan_next()
-            self.race.save(self.folder)
-
         search.plan_next()
-        return run_turns(self.race, self.folder, start, note, clock=lambda: self.now)
+        signalled = run_turns(self.race, self.folder, start, lambda _: search.plan_next(), clock=lambda: self.now)
+        self.race.save(self.folder)
+        return signalled
 
 
 @pytest.fixture

@@ -116,18 +116,14 @@ def test_a_baseline_of_one_budget_is_warned_of(sweep, tmp_path):
     assert "warning: the baseline has one budget" in text and "not measured" in text
 
 
-def test_a_point_beyond_the_baselines_times_is_strictly_better_or_says_which_length_compares(sweep, tmp_path, capsys):
+def test_a_point_beyond_the_baselines_times_is_strictly_better_or_names_what_to_race(sweep, tmp_path, printed, told):
     sweep(dominates={0.5: [(10.0, 0.9)] * 4}, quick={0.5: [(10.0, 0.5)] * 4}, slow={1.0: [(160.0, 0.6)] * 4})
     curves = {curve.label: curve.verdict for curve in compare_curves(curves_at([tmp_path]))[1:]}
     assert curves == {"dominates": "strictly better", "quick": "not comparable", "slow": "strictly worse"}
-    assert cli.main(["compare", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
-    assert "next: a race of baseline at --ratios 0.25 4, to compare there" in printed
-    assert cli.main(["compare", str(tmp_path), "--quality", "0.65", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["best"] == "dominates" and answer["answer"].startswith(
-        "to 0.65: dominates at most 10.0 s; baseline 27"
-    )
+    assert "next: a race of baseline at --ratios 0.25 4, to compare there" in printed("compare", tmp_path)
+    answer = told("compare", tmp_path, "--quality", 0.65)
+    assert answer["best"] == "dominates"
+    assert answer["answer"].startswith("to 0.65: dominates at most 10.0 s; baseline 27")
 
 
 def test_two_runs_of_one_seed_are_refused(sweep, tmp_path):

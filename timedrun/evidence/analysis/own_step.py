@@ -173,7 +173,7 @@ def step_times(
             seconds[name].append(_seconds(steps[name], counts[name], monotonic))
     steps.clear()
     gc.collect()
-    times = {name: StepTimes((0.5,), (tuple(taken),), 1, losses=losses[name]) for name, taken in seconds.items()}
+    times = {name: StepTimes((0.5,), (tuple(taken),), losses=losses[name]) for name, taken in seconds.items()}
     return times, failed
 
 

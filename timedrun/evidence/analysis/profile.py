@@ -33,12 +33,6 @@ class Part(NamedTuple):
         return 1 / (1 - self.share) if self.share < 1 else float("inf")
 
 
-class DeviceUse(NamedTuple):
-    """Share of a GPU's traced time."""
-
-    busy: float  # at least one kernel or copy runs
-
-
 @dataclass(frozen=True)
 class Profile:
     """Times of a config's steps at positions of its schedule, and of one evaluation."""
@@ -48,7 +42,7 @@ class Profile:
     evaluations: int
     evaluation_seconds: float | None  # None: not measured
     device: torch.device
-    use: Sequence[DeviceUse] = ()  # at each position; empty on a CPU
+    busy: Sequence[float] = ()  # share of the traced time in which a GPU runs a kernel or copy, at each position
 
     @cached_property
     def step_seconds(self) -> list[float]:
@@ -97,7 +91,7 @@ class Profile:
         resources = {name: part for name, part in self.parts.items() if name not in COMPUTING}
         resources = {"computing": Part(computing, computing / self.run_seconds), **resources}
         name, part = max(resources.items(), key=lambda item: item[1].seconds)
-        idle = 1 - statistics.fmean(use.busy for use in self.use) if self.use else 0.0
+        idle = 1 - statistics.fmean(self.busy) if self.busy else 0.0
         return ("host" if name == "computing" and idle > IDLE_DEVICE else name), part
 
     def as_values(self) -> dict[str, Any]:
@@ -113,7 +107,7 @@ class Profile:
                     "parts": parts,
                     "processor_cores": at.cores,
                     "waited_for_a_core": at.waited,
-                    "device": self.use[number]._asdict() if self.use else None,
+                    "device": {"busy": self.busy[number]} if self.busy else None,
                 }
                 for number, (at, seconds, parts) in enumerate(
                     zip(self.positions, self.step_seconds, self.part_seconds, strict=True)
@@ -131,26 +125,20 @@ class Profile:
         }
 
 
-def device_use(kernels: Iterable[tuple[float, float]]) -> DeviceUse:
-    """Return the use of a GPU from the (begin, end) of what ran on it."""
+def busy_share(kernels: Iterable[tuple[float, float]]) -> float:
+    """Return the share of a GPU's time in which something ran on it, from the (begin, end) of what did."""
     spans, covered, last = sorted(kernels), 0.0, float("-inf")
     for begin, end in spans:
         covered += max(0.0, end - max(begin, last))
         last = max(last, end)
-    return DeviceUse(covered / (last - spans[0][0]) if spans else 0.0)
+    return covered / (last - spans[0][0]) if spans else 0.0
 
 
 def profile(
-    benchmark: Benchmark,
-    config: RunConfig,
-    plan: StepPlan,
-    data_folder: Path | None = None,
-    *,
-    shown: bool = False,
+    benchmark: Benchmark, config: RunConfig, plan: StepPlan, data_folder: Path | None, *, shown: bool
 ) -> Profile:
     """Measure the steps of `config` at the positions of `plan`."""
-    on_gpu = config.device != "cpu" and torch.cuda.is_available()
-    plan = replace(plan, traced=on_gpu)
+    plan = replace(plan, traced=config.device != "cpu" and torch.cuda.is_available())
     run = profiled(benchmark, config, plan, data_folder=data_folder, shown=shown)
     return Profile(
         run.found,
@@ -158,7 +146,7 @@ def profile(
         run.evaluations,
         run.evaluation_seconds,
         run.ranks.device,
-        use=[device_use(_kernels(at.trace)) for at in run.found if at.trace is not None],
+        busy=[busy_share(_kernels(at.trace)) for at in run.found if at.trace is not None],
     )
 
 

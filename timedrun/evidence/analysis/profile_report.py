@@ -150,14 +150,14 @@ def warnings(profile: Profile) -> list[str]:
 
 def _resource(profile: Profile, name: str) -> str:
     cores = statistics.fmean(at.cores for at in profile.positions)
-    busy = statistics.fmean(use.busy for use in profile.use) if profile.use else 0.0
+    busy = statistics.fmean(profile.busy) if profile.busy else 0.0
     words = {
         "computing": f"the processor (forward, backward, optimizer; {cores:.1f} of {os.cpu_count()} cores used)",
         "host": f"the host, which launches kernels too slowly: the GPU idles for {1 - busy:.0%} of a step",
         LOADING: "the loader: training waits for data",
         LOOP: "the training loop between its calls of model, optimizer and methods",
     }
-    if name == "computing" and profile.use:
+    if name == "computing" and profile.busy:
         return f"the GPU (forward, backward, optimizer; busy for {busy:.0%} of a step)"
     return words.get(name, name)
 

@@ -24,8 +24,6 @@ from timedrun.runner.config import RunConfig, digest
 from timedrun.runner.distributed.process_group import choose_device
 from timedrun.runner.run.origin import of_measurements
 
-STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, skip=3, evaluate=False)
-"""Steps at three fractions of the schedule: methods such as progressive resizing change their cost."""
 COUNTED: Final = 3  # steps at each position whose operations are counted: sequences of other lengths take others
 
 
@@ -103,16 +101,14 @@ def arithmetic(config: RunConfig) -> str:
 def measure_steps(
     benchmark: Benchmark,
     configs: Sequence[tuple[str, RunConfig]],
-    *,
-    plan: StepPlan = STEPS,
-    data_folder: Path | None = None,
-    threads: int = 0,
-    counted: int = COUNTED,
+    plan: StepPlan,
+    data_folder: Path | None,
+    threads: int,
 ) -> tuple[list[StepRow], dict[str, str]]:
     """Measure steps of `configs`, (label, config) each, in turns on their own data; return the rows, and by label the
     reasons of those that failed."""
     named = {f"{number}: {label}": config for number, (label, config) in enumerate(configs)}
-    times, failed = step_times(benchmark.name, named, plan, data_folder=data_folder, threads=threads, counted=counted)
+    times, failed = step_times(benchmark.name, named, plan, data_folder=data_folder, threads=threads, counted=COUNTED)
     tokens: Callable[[RunConfig, Path | None], float] | None = benchmark.hook("datasets", "tokens_per_sample")
     first = next(iter(named))
     rows = []

@@ -32,8 +32,6 @@ class StepTimes:
 
     progress: tuple[float, ...]  # positions: elapsed fractions of the schedule
     chunks: tuple[tuple[float, ...], ...]  # mean seconds per step of each chunk, of each position
-    steps: int  # of the whole schedule
-    evaluation_seconds: float | None = None  # of one evaluation; None: not measured
     losses: tuple[float, ...] = ()  # of the first steps, from the initial weights
     seconds_of_steps: tuple[tuple[float, ...], ...] = ()  # of each step, of each position
     peak_bytes: int = 0
@@ -157,8 +155,6 @@ def _measure(
         times = StepTimes(
             progress=tuple(at.progress for at in run.found),
             chunks=tuple(tuple(map(statistics.fmean, at.plain)) for at in run.found),
-            steps=run.total_steps,
-            evaluation_seconds=run.evaluation_seconds,
             losses=tuple(map(float, run.losses)),
             seconds_of_steps=tuple(tuple(itertools.chain(*at.plain)) for at in run.found),
             peak_bytes=_peak_bytes(run.ranks.device),

@@ -4,21 +4,22 @@ import io
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.timedrun.conftest import SPEC
-from tests.timedrun.evidence.analysis.ticking import Clock, SlowMethod, SlowModel, SlowOptimizer, Twice
 from tests.timedrun.runner.run.killed_run import ALONE, IN_SAMPLES
-from timedrun.evidence.analysis.profile import Profile, device_use
+from timedrun.evidence.analysis.profile import Profile, busy_share
 from timedrun.evidence.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan
 from timedrun.evidence.analysis.step_timer import StepTimer
-from timedrun.methods import Stack, stack
+from timedrun.evidence.preflight.dry_run import SimulatedClock
+from timedrun.methods import Method, Stack, stack
+from timedrun.methods.method import Compute, Hooks, Position
 from timedrun.runner.benchmark import BenchmarkSpec
 from timedrun.runner.config import RunConfig
 from timedrun.runner.process.progress import Progress
@@ -27,20 +28,121 @@ from timedrun.runner.run.run_info import RunInfo
 PLAN = StepPlan(positions=(0.0, 0.5, 1.0), chunks=2, chunk=2, skip=1)
 EPOCH = 10
 """Steps."""
+CPU = torch.device("cpu")
 
 
-class Toy:
-    """A training loop in the shape of a benchmark's on a simulated clock."""
+class SlowModel(nn.Module):
+    """A linear layer whose passes take `forward` and `backward` seconds."""
 
-    def __init__(self, config: RunConfig, spec: BenchmarkSpec, plan: StepPlan = PLAN, *, method: float = 0.0) -> None:
-        self.clock = clock = Clock()
+    def __init__(self, clock, *, forward: float, backward: float) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.clock, self.seconds = clock, (forward, backward)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.clock.now += self.seconds[0]
+        outputs: Tensor = self.layer(inputs)
+        if outputs.requires_grad:
+            outputs.register_hook(lambda gradient: self._backward())
+        return outputs
+
+    def _backward(self) -> None:
+        self.clock.now += self.seconds[1]
+
+
+class SlowOptimizer(torch.optim.SGD):
+    """SGD whose step takes some seconds."""
+
+    def __init__(self, clock, parameters: Iterable[Any], *, seconds: float) -> None:
+        super().__init__(parameters, lr=0.1)
+        self.clock, self.seconds = clock, seconds
+
+    def step(self, closure: Any = None) -> None:
+        self.clock.now += self.seconds
+        super().step(closure)
+
+
+class _SlowHooks(Hooks):
+    _method: "SlowMethod"
+
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
+        self._method.clock.now += self._method.seconds
+        return inputs, targets
+
+    def augment(self, images: Tensor, samples: Any, epoch: int, seed: int) -> Tensor:
+        self._method.clock.now += 11
+        return images
+
+
+class SlowMethod(Method, name="slow_method", hooks=_SlowHooks):
+    """A method whose `batch` takes `seconds`, and whose work in the loader 11."""
+
+    clock: SimulatedClock
+    seconds: float
+
+
+class _TwiceHooks(Hooks):
+    def backward(self, compute: Compute, model: nn.Module, at: Position) -> Tensor:
+        compute(False)
+        return compute(True)
+
+
+class Twice(Method, name="twice", hooks=_TwiceHooks):
+    """A method that runs the passes twice."""
+
+
+class Loop:
+    """A training loop in the shape of a benchmark's, of which each part takes its own number of seconds."""
+
+    def __init__(self, clock, *methods: Any, forward: float = 2, backward: float = 4, optimizer: float = 5) -> None:
+        self.clock = clock
+        self.model = SlowModel(clock, forward=forward, backward=backward)
+        self.called: nn.Module = self.model
+        self.optimizer = SlowOptimizer(clock, self.model.parameters(), seconds=optimizer)
+        self.methods: Stack = stack(*methods)
+        self.timer = StepTimer(CPU, clock)
+
+    def step(self, pieces: int = 1, loading: float = 7) -> Tensor:
+        """Train a step and return its loss."""
+        self.clock.now += loading
+        self.methods.before_step(self.model, 0, 0.0)
+        inputs, _ = self.methods.batch(torch.ones(4, 3), torch.zeros(4).long(), 2)
+
+        def compute(reduced: bool) -> Tensor:
+            loss = torch.zeros(())
+            for piece in inputs.split(4 // pieces):
+                loss = self.called(piece).sum()
+                self.clock.now += 1  # the loss
+                loss.backward()
+            return loss.detach()
+
+        loss = self.methods.backward(compute, self.model)
+        self.clock.now += 0.5  # clipping
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.methods.after_step(self.model)
+        return loss
+
+    @contextmanager
+    def timed_step(self) -> Iterator[dict[str, float]]:
+        """Time what runs inside as a step; at its end its parts are in the dictionary."""
+        found: dict[str, float] = {}
+        with self.timer.attached({"model": self.model, "optimizer": self.optimizer, "methods": self.methods}):
+            self.timer.begin_step()
+            yield found
+            self.timer.end_step()
+        found |= self.timer.parts_of(self.timer.steps[-1])
+
+
+class Toy(Loop):
+    """Such a loop, whose steps take 6.5 seconds, in a profiled run."""
+
+    def __init__(self, config: RunConfig, spec: BenchmarkSpec, plan: StepPlan = PLAN) -> None:
+        clock = SimulatedClock(0.0)
+        super().__init__(clock, SlowMethod(clock=clock, seconds=0), forward=1, backward=2, optimizer=1.5)
         self.run = ProfiledRun(
             config, spec, ALONE, plan=plan, progress=Progress("toy", shown=False), gate=self.gate, monotonic=clock
         )
-        self.model = SlowModel(clock, forward=2, backward=3)
-        self.called: torch.nn.Module = self.model
-        self.optimizer = SlowOptimizer(clock, self.model.parameters(), seconds=1)
-        self.methods = stack(SlowMethod(clock=clock, seconds=method))
         self.loading: Callable[[int], float] = lambda step: 0.5
         self.trained: list[int] = []
         self.first_weights: list[float] = []
@@ -51,17 +153,9 @@ class Toy:
         self.clock.now += 1000  # the turns of others
 
     def take(self, number: int) -> None:
-        self.clock.now += self.loading(number)
         self.trained.append(number)
         self.first_weights.append(self.model.layer.bias[0].item())
-        self.methods.before_step(self.model, number, 0.0)
-        inputs, _ = self.methods.batch(torch.ones(4, 3), torch.zeros(4).long(), 2)
-        loss = self.called(inputs).sum()
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.methods.after_step(self.model)
-        self.run.step_done(4, loss.detach())
+        self.run.step_done(4, self.step(loading=self.loading(number)))
 
     def train(self, total: int) -> ProfiledRun:
         run = self.run
@@ -82,7 +176,7 @@ class Toy:
 
 
 def profile_of(run: ProfiledRun) -> Profile:
-    return Profile(run.found, run.total_steps, run.evaluations, run.evaluation_seconds, torch.device("cpu"))
+    return Profile(run.found, run.total_steps, run.evaluations, run.evaluation_seconds, CPU)
 
 
 @pytest.fixture
@@ -127,7 +221,7 @@ def test_times_are_those_of_the_calls_and_the_estimate_integrates_them(config):
     assert profile.run_seconds == pytest.approx(6.5 * 80 + 4 * 20)
     assert sum(part.share for part in profile.parts.values()) == pytest.approx(1)
     name, part = profile.bottleneck
-    assert name == "computing" and part.bound == pytest.approx(600 / (600 - 6 * 80))
+    assert name == "computing" and part.bound == pytest.approx(600 / (600 - 5.5 * 80))
 
 
 def test_a_planted_slow_loader_is_the_bottleneck_where_it_is_slow(config):
@@ -142,7 +236,7 @@ def test_a_planted_slow_loader_is_the_bottleneck_where_it_is_slow(config):
 
 def test_a_model_that_is_compiled_within_another_module_has_its_forward_pass_timed(config):
     toy = Toy(config, SPEC)
-    toy.called = torch.nn.Sequential(toy.model)
+    toy.called = nn.Sequential(toy.model)
     toy.called._compiled_call_impl = toy.model.forward  # as if compiled together: hooks of the model are not called
     toy.run.ranks.wrap(toy.called)
     assert profile_of(toy.train(8)).parts["forward"].seconds == pytest.approx(2 * 80)
@@ -156,52 +250,10 @@ def test_turns_of_other_configs_are_in_no_step(config):
 
 
 def test_the_use_of_a_gpu_counts_overlapping_kernels_once():
-    assert device_use([(8, 10), (0, 4), (3, 5)]) == (0.7,) and device_use([]) == (0.0,)
+    assert busy_share([(8, 10), (0, 4), (3, 5)]) == 0.7 and busy_share([]) == 0.0
     at = PositionTimes(0.5, 0, plain=[[1.0]], parts=[{"forward": 1.0}])
-    idle = Profile([at], 1, 0, None, torch.device("cuda"), use=[device_use([(0, 1), (9, 10)])])
+    idle = Profile([at], 1, 0, None, torch.device("cuda"), busy=[busy_share([(0, 1), (9, 10)])])
     assert idle.bottleneck[0] == "host"
-
-
-CPU = torch.device("cpu")
-
-
-class Loop:
-    """A training loop in the shape of a benchmark's, of which each part takes its own number of seconds."""
-
-    def __init__(self, clock, *methods: Any) -> None:
-        self.clock = clock
-        self.model = SlowModel(clock, forward=2, backward=4)
-        self.optimizer = SlowOptimizer(clock, self.model.parameters(), seconds=5)
-        self.methods: Stack = stack(*methods)
-        self.timer = StepTimer(CPU, clock)
-
-    def step(self, pieces: int = 1) -> None:
-        self.clock.now += 7  # loading
-        self.methods.before_step(self.model, 0, 0.0)
-        inputs, _ = self.methods.batch(torch.ones(2, 3), torch.zeros(2).long(), 2)
-
-        def compute(reduced: bool) -> Tensor:
-            loss = torch.zeros(())
-            for piece in inputs.split(2 // pieces):
-                loss = self.model(piece).sum()
-                self.clock.now += 1  # the loss
-                loss.backward()
-            return loss.detach()
-
-        self.methods.backward(compute, self.model)
-        self.clock.now += 0.5  # clipping
-        self.optimizer.step()
-        self.methods.after_step(self.model)
-
-    @contextmanager
-    def timed_step(self) -> Iterator[dict[str, float]]:
-        """Time what runs inside as a step; at its end its parts are in the dictionary."""
-        found: dict[str, float] = {}
-        with self.timer.attached({"model": self.model, "optimizer": self.optimizer, "methods": self.methods}):
-            self.timer.begin_step()
-            yield found
-            self.timer.end_step()
-        found |= self.timer.parts_of(self.timer.steps[-1])
 
 
 IMAGES = torch.zeros(1, 1, 2, 2, dtype=torch.uint8)
@@ -210,7 +262,7 @@ IMAGES = torch.zeros(1, 1, 2, 2, dtype=torch.uint8)
 @pytest.fixture
 def loop() -> Loop:
     """A loop with a method of 3 seconds, 11 in the loader."""
-    return Loop(clock := Clock(), SlowMethod(clock=clock, seconds=3))
+    return Loop(clock := SimulatedClock(0.0), SlowMethod(clock=clock, seconds=3))
 
 
 def test_each_part_of_a_step_has_the_seconds_of_its_calls(loop):
@@ -228,7 +280,7 @@ def test_each_part_of_a_step_has_the_seconds_of_its_calls(loop):
 
 
 def test_a_method_pays_for_the_passes_that_a_step_without_it_has_not():
-    loop = Loop(Clock(), Twice())
+    loop = Loop(SimulatedClock(0.0), Twice())
     with loop.timed_step() as found:
         loop.step()
     assert (found["forward"], found["backward"], found["method twice"]) == (2 + 1, 4, 2 + 1 + 4)
@@ -244,7 +296,7 @@ def test_a_compiled_model_is_timed_around_its_compiled_call(loop):
 
 
 def test_nothing_is_left_behind():
-    loop = Loop(clock := Clock(), SlowMethod(clock=clock, seconds=3), Twice())
+    loop = Loop(clock := SimulatedClock(0.0), SlowMethod(clock=clock, seconds=3), Twice())
     parts = [loop.model, loop.optimizer, *(loop.methods._hooks.values())]
     before, backward = [dict(vars(part)) for part in parts], torch.autograd.backward
     with pytest.raises(KeyError), loop.timed_step():
@@ -286,7 +338,7 @@ def test_a_method_in_the_loader_is_not_loading_and_a_pass_without_gradients_not_
     ],
 )
 def test_the_size_of_the_models_input_is_noted_where_it_is_one(given, size):
-    timer, model = StepTimer(CPU, Clock()), torch.nn.Identity()
+    timer, model = StepTimer(CPU, SimulatedClock(0.0)), nn.Identity()
     timer.begin_step()
     with timer.attached({"model": model}):
         model(given)

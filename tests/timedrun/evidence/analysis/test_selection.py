@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.timedrun.evidence.analysis.ticking import Clock
 from timedrun.evidence.analysis import own_step
 from timedrun.evidence.analysis.own_step import TrainStep, choose, suggested
 from timedrun.evidence.analysis.selection import Selection, Selector
 from timedrun.evidence.analysis.step_times import StepTimes
+from timedrun.evidence.preflight.dry_run import SimulatedClock
 
 Changes = frozenset[str]
 NEEDED = {"b": "a"}
@@ -33,7 +33,7 @@ class Machine:
                 continue
             noise = (1 + 0.005 * ((chunk * 7 + number * 3) % 5 - 2) for chunk in range(10))
             chunks = tuple(self.seconds(one) * factor for factor in noise)
-            times[name] = StepTimes((0.5,), (chunks,), 1, losses=(self.losses(one),))
+            times[name] = StepTimes((0.5,), (chunks,), losses=(self.losses(one),))
         return times, failed
 
 
@@ -117,7 +117,7 @@ def test_a_search_that_runs_out_of_time_keeps_what_helped_alone(measurements, ke
 
 
 def test_the_fastest_of_a_users_builds_is_chosen_and_losses_are_compared():
-    clock = Clock()
+    clock = SimulatedClock(0.0)
 
     def build(seconds: float = 0.1, smoothing: float = 0.0, workers: int = 0, fails: bool = False) -> TrainStep:
         torch.manual_seed(1)
@@ -153,7 +153,7 @@ def test_the_fastest_of_a_users_builds_is_chosen_and_losses_are_compared():
 
 
 def test_methods_of_several_changes_are_joined_and_the_search_ends_in_time():
-    clock = Clock()
+    clock = SimulatedClock(0.0)
 
     def build(methods: tuple[str, ...] = (), precision: str = "fp32") -> TrainStep:
         def train_step() -> float:

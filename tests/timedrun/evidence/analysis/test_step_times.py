@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from image_classification.configs import ImageRunConfig
 from timedrun.evidence.analysis import step_times as step_times_module
-from timedrun.evidence.analysis.profiled_run import StepPlan, profiled
+from timedrun.evidence.analysis.profiled_run import StepPlan
 from timedrun.evidence.analysis.step_benchmark import StepRow, rate_ratio
 from timedrun.evidence.analysis.step_flops import flop_counter, peak_flops
 from timedrun.evidence.analysis.step_times import StepTimes, speed_up, step_times
@@ -22,8 +22,8 @@ from timedrun.runner.config import RunConfig
 
 
 def test_the_speed_up_is_the_geometric_mean_of_pairs_with_students_interval():
-    base = StepTimes((0.0, 1.0), ((2.0, 4.0), (8.0,)), 10)
-    other = StepTimes((0.0, 1.0), ((1.0, 1.0), (1.0,)), 10)
+    base = StepTimes((0.0, 1.0), ((2.0, 4.0), (8.0,)))
+    other = StepTimes((0.0, 1.0), ((1.0, 1.0), (1.0,)))
     gain = speed_up(base, other)
     # Logarithms to base 2: 1, 2, 3; mean 2, standard deviation 1; Student's t with 2 degrees of freedom: 4.302653.
     margin = 4.302653 / math.sqrt(3)
@@ -33,7 +33,7 @@ def test_the_speed_up_is_the_geometric_mean_of_pairs_with_students_interval():
     with pytest.raises(ValueError, match="at least two chunks"):
         speed_up(replace(base, chunks=((1.0,),)), replace(base, chunks=((1.0,),)))
     # of each position the median of its chunks, integrated
-    assert StepTimes((0.0, 1.0), ((1.0, 1.0, 9.0), (3.0, 3.0, 1.5)), 10).seconds == 2.0
+    assert StepTimes((0.0, 1.0), ((1.0, 1.0, 9.0), (3.0, 3.0, 1.5))).seconds == 2.0
 
 
 def test_a_process_whose_measuring_process_has_ended_says_nothing(capfd):
@@ -72,7 +72,7 @@ SECONDS = ((1.0, 2.0, 3.0, 4.0, 5.0), (3.0, 4.0, 5.0, 6.0, 7.0))
 
 
 def row(config: RunConfig, operations: float, peak: float | None, tokens: float | None = 100.0) -> StepRow:
-    times = StepTimes((0.0, 1.0), ((3.0,), (5.0,)), 10, seconds_of_steps=SECONDS, operations=(operations, operations))
+    times = StepTimes((0.0, 1.0), ((3.0,), (5.0,)), seconds_of_steps=SECONDS, operations=(operations, operations))
     return StepRow("label", config, times, None, tokens, peak)
 
 
@@ -87,21 +87,11 @@ def test_rates_and_shares_of_the_peak_are_those_of_the_median_step_and_of_the_ba
     assert values["mfu_with_the_operations_of_the_first"] == pytest.approx(64 / 4 / 40)
     unknown = row(config, 32e12, None, None)
     assert unknown.tokens_per_second is None and unknown.as_values(unknown)["mfu"] is None
-    base = StepTimes((0.5,), ((1.0, 2.0, 3.0),), 10)
-    doubled = StepTimes((0.5,), ((2.0, 4.0, 6.0),), 10)
+    base = StepTimes((0.5,), ((1.0, 2.0, 3.0),))
+    doubled = StepTimes((0.5,), ((2.0, 4.0, 6.0),))
     twice = replace(config, global_batch=2 * config.global_batch)
     assert astuple(rate_ratio(config, base, twice, doubled)) == pytest.approx((1, 1, 1))
     assert rate_ratio(config, base, config, doubled).value == pytest.approx(0.5)
-
-
-def test_padding_is_no_token_but_takes_operations():
-    benchmark = find("language_model")
-    configs = [benchmark.config(name) for name in ("baseline", "methods")]
-    tokens = [benchmark.hook("datasets", "tokens_per_sample")(config, None) for config in configs]
-    assert tokens[0] == tokens[1] and 5 < tokens[0] < 128
-    plan = StepPlan(positions=(0.5,), skip=1)
-    (padded,), (unpadded,) = (step_times_module._operations(benchmark, config, plan, None, 1) for config in configs)
-    assert unpadded < 0.6 * padded
 
 
 def test_attention_on_a_cpu_is_counted_with_the_scores_that_its_backward_pass_recomputes():
@@ -125,24 +115,24 @@ def test_attention_under_a_block_mask_is_counted_as_attention_to_all_places(monk
     assert all(one.grad is not None and one.grad.norm() > 0 for one in (query, key, value))
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_attention_over_rows_is_counted_by_the_lengths_of_the_sequences(precision):
+def test_attention_over_rows_is_counted_by_the_lengths_of_the_sequences():
     formula = flop_counter().flop_registry[torch.ops.torch_attn._varlen_attn]
-    rows = torch.zeros(12, 4, 16, dtype=getattr(torch, {"fp16": "float16", "bf16": "bfloat16"}[precision]))
+    rows = torch.zeros(12, 4, 16, dtype=torch.bfloat16)
     cuts = torch.tensor([0, 9, 12], dtype=torch.int32)
     assert formula(rows, rows, rows, cuts, cuts, 512, 512) == 2 * 2 * 4 * 16 * (9**2 + 3**2)
 
 
-def test_a_step_of_the_small_bert_has_the_operations_of_its_matrices():
+def test_a_step_of_the_small_bert_has_the_operations_of_its_matrices_and_padding_is_no_token_but_takes_some():
     benchmark = find("language_model")
-    config = benchmark.config("baseline")
-    plan = StepPlan(positions=(0.5,), chunks=0, skip=1, counted=2, evaluate=False)
-    (at,) = profiled(benchmark, config, plan).found
-    tokens, hidden, layers, vocabulary = 16 * 128, 64, 2, config.architecture.vocabulary
+    configs = [benchmark.config(name) for name in ("baseline", "methods")]
+    plan = StepPlan(positions=(0.5,), skip=1)
+    (padded,), (unpadded,) = (step_times_module._operations(benchmark, config, plan, None, 2) for config in configs)
+    tokens, hidden, layers, vocabulary = 16 * 128, 64, 2, configs[0].architecture.vocabulary
     forward = 2 * tokens * (layers * 12 * hidden**2 + hidden**2 + hidden * vocabulary)
     forward += 2 * layers * 2 * tokens * 128 * hidden  # scores, weighted sums
-    assert at.operations is not None and not at.plain
-    assert at.operations.get_total_flops() == 2 * 3 * forward
+    assert padded == 3 * forward and unpadded < 0.6 * padded
+    lengths = [benchmark.hook("datasets", "tokens_per_sample")(config, None) for config in configs]
+    assert lengths[0] == lengths[1] and 5 < lengths[0] < 128
 
 
 def test_peaks_are_of_the_precision_and_of_the_variant():

@@ -13,7 +13,6 @@ from timedrun.evidence.preflight import dry_run_report, machine_checks
 from timedrun.evidence.preflight.examination import Examination, PreflightReport
 from timedrun.methods.training import number_formats
 from timedrun.runner.benchmark import find
-from timedrun.runner.config import RunConfig
 from timedrun.runner.run import page_cache
 from timedrun.runner.run.worker import LaunchOptions
 
@@ -36,24 +35,21 @@ def strict_only(monkeypatch) -> None:
     monkeypatch.setattr(number_formats, "slowdown", lambda precision: 40.0)
 
 
-def examined(
-    name: str, *, ranks: int = 1, ruleset: str | None = None, emulation: bool = True, **changes: Any
-) -> PreflightReport:
-    """Return the report on the config `name` with some settings changed."""
+def examination(name: str, *, ranks: int = 1, ruleset: str | None = None, **changes: Any) -> Examination:
+    """Return the examination of the config `name` with some settings changed."""
     places = dict.fromkeys(("imagenet", "digits"), "image_classification")
     places |= dict.fromkeys(("openwebtext", "shakespeare"), "language_model.gpt")
     benchmark = find(places.get(name.partition("_")[0], "language_model"))
-    config = benchmark.config(name)
+    config = replace(benchmark.config(name), emulation="allow")
     for field, value in changes.items():
         nested = isinstance(value, dict)
         config = replace(config, **{field: replace(getattr(config, field), **value) if nested else value})
-    config = replace(config, emulation="allow" if emulation else "refuse")
-    return examination(config, ranks=ranks, ruleset=ruleset).report()
+    options = LaunchOptions(paths=ResultPaths(Path("runs") / name, 0))
+    return Examination(benchmark, config, options, ranks=ranks, ruleset=ruleset)
 
 
-def examination(config: RunConfig, **asked: Any) -> Examination:
-    options = LaunchOptions(paths=ResultPaths(Path("runs") / config.name, 0))
-    return Examination(find(config.benchmark), config, options, **asked)
+def examined(name: str, **asked: Any) -> PreflightReport:
+    return examination(name, **asked).report()
 
 
 def found(report: PreflightReport, level: str) -> set[str]:
@@ -119,9 +115,7 @@ def test_every_failure_of_a_closed_submission_comes_at_once():
     assert list(Path.cwd().iterdir()) == []
 
 
-FLASH = {"speed": {"attention": "flash_attn"}}
 LOW = {"evaluation": {"target": 0.7}}
-EMULATED = {"emulation": False}
 
 
 @without_cuda
@@ -139,14 +133,6 @@ EMULATED = {"emulation": False}
             {"dry-run"},
             {"dry-run": "not one of cloud, onprem"},
         ),
-        ("wikipedia_methods", LOW | {"dataset": "a_trial"}, set(), {}),
-        # What another machine needs is a note.
-        ("wikipedia_methods", FLASH, set(), {"data": "not checked here: attention 'flash_attn' cannot be used"}),
-        ("wikipedia_methods", FLASH | {"device": "cpu"}, {"data"}, {}),
-        ("imagenet_baseline", EMULATED, {"device"}, {"device": "--precision fp32"}),
-        ("imagenet_baseline", EMULATED | {"device": "cuda"}, set(), {}),
-        ("imagenet_baseline", EMULATED | {"ranks": 8}, set(), {}),
-        ("imagenet_baseline", {}, set(), {}),
         ("digits_baseline", {"global_batch": 480}, set(), {"batch": "an epoch leaves out 417 of 897 samples"}),
         ("digits_baseline", {"global_batch": 64}, set(), {"batch": ""}),
     ],
@@ -156,6 +142,21 @@ def test_a_report_has_exactly_these_errors(name, settings, errors, said):
     assert found(report, "error") == errors
     for rule, text in said.items():
         assert text in words(report, rule) and bool(text) == bool(words(report, rule))
+
+
+@without_cuda
+@pytest.mark.usefixtures("strict_only")
+def test_what_another_machine_needs_is_a_note_and_what_this_one_lacks_an_error():
+    flash = {"speed": {"attention": "flash_attn"}}
+    for settings, level in ((flash, "note"), (flash | {"device": "cpu"}, "error")):
+        findings = examination("wikipedia_methods", **settings).data_findings("")
+        (lacks,) = [finding for finding in findings if "attention 'flash_attn' cannot be used" in finding.message]
+        assert lacks.level == level and lacks.message.startswith("not checked here: ") == (level == "note")
+    refused = {"emulation": "refuse"}
+    cases = ({}, []), (refused, ["error"]), (refused | {"device": "cuda"}, ["note"]), (refused | {"ranks": 8}, ["note"])
+    for settings, levels in cases:
+        findings = examination("imagenet_baseline", **settings).device_findings()
+        assert [finding.level for finding in findings] == levels
 
 
 @pytest.mark.usefixtures("strict_only")
@@ -177,19 +178,19 @@ def test_impossible_settings_are_reported_without_a_dry_run():
 
 
 def test_a_benchmark_without_a_plan_or_rules_is_named(monkeypatch):
-    benchmark = find("image_classification")
-    config = benchmark.config("digits_methods")
-    monkeypatch.delattr(benchmark.module("run_info"), "plan")
+    one = examination("digits_methods", ranks=5)
+    assert one.planned.world_size == 1
+    monkeypatch.delattr(one.benchmark.module("run_info"), "plan")
     with pytest.raises(UsageError, match="image_classification.run_info has no plan"):
-        benchmark.plan(config, examination(config).planned, None)
-    assert examination(config, ranks=5).planned.world_size == 1
+        one.benchmark.plan(one.config, one.planned, None)
 
 
+@pytest.mark.usefixtures("strict_only")
 def test_the_command_prints_one_object_in_the_form_of_check(told):
     (report,) = told("preflight", "image_classification", "methods")
     assert {"path", "strict", "official", "ruleset", "checker", "findings"} <= report.keys()
     verdict = (report["path"], report["strict"], report["official"], report["runs"])
-    assert verdict == ("digits_methods", "pass", "pass", 5)
+    assert verdict == ("digits_methods", "pass", "not run", 5)
     assert {"level", "rule", "message", "line", "change"} <= report["findings"][0].keys()
     notes = {finding["rule"] for finding in report["findings"] if finding["level"] == "note"}
     assert notes - {"package", "system-answers"} == {"demonstration"}

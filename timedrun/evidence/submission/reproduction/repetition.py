@@ -3,7 +3,7 @@ samples to target, quality at every evaluation, and time."""
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -39,7 +39,7 @@ def repeat(
     one: Callable[[RecordedRun, ResultPaths, str], Outcome],
     *,
     most: int | None,
-    given: Mapping[str, int],
+    threads: int,
 ) -> tuple[Path, list[SetVerdict], bool]:
     """Repeat the results at `path`; a failed run is named in the verdict of its set, and the others are still run.
 
@@ -47,7 +47,7 @@ def repeat(
         out: the new folder; None: one in runs/reproduced.
         one: repeats a run, with its result at the paths, under a label.
         most: runs of a set; None: all.
-        given: "threads" and "ranks" that replace those of the originals.
+        threads: in place of those of the originals; 0: theirs.
 
     Returns the folder, the verdicts, and whether a signal interrupted it.
     """
@@ -69,26 +69,26 @@ def repeat(
             problem, interrupted = one(run, paths, f"{name} {place + 1}/{len(sets[name])}")
         results[name].append((run, recorded_run_of(paths.log), problem))
     rest = {name: runs[len(sets[name]) :] for name, runs in everything.items()}
-    return folder, [compare_runs(name, of, rest[name], given) for name, of in results.items()], interrupted
+    return folder, [compare_runs(name, of, rest[name], threads) for name, of in results.items()], interrupted
 
 
 def repeat_config(
     run: RecordedRun,
     paths: ResultPaths,
     package: Path,
-    given: Mapping[str, int],
+    threads: int,
     start: Callable[[int, int], tuple[int, str, int]],
 ) -> Outcome:
-    """Repeat a run of a config, with the `given` ranks and threads or its own, unless this machine has fewer cores.
+    """Repeat a run of a config with so many `threads`, or its own, unless this machine has fewer cores.
 
     Args:
         package: where copies of its own methods' sources lie.
         start: runs it with so many ranks and threads; returns exit code, last lines and the signal that came, or 0.
     """
     settings = read_json(run.config)
-    ranks = given.get("ranks") or recorded_run.recorded_ranks(recorded_run.provenance_of(run))
+    ranks = recorded_run.recorded_ranks(recorded_run.provenance_of(run))
     most = max(MAX_RANKS, os.cpu_count() or 1)
-    if ranks > most and not given.get("ranks"):
+    if ranks > most:
         return f"it recorded {ranks} ranks, above the limit of {most} without --ranks; set --ranks", False
     try:
         find(str(settings["benchmark"]))  # not in the working directory: the result names it, not the user
@@ -98,7 +98,7 @@ def repeat_config(
         if problem := method_problem(reference, package):
             return problem, False
     recorded = recorded_run.recorded_threads(run) or 0
-    code, output, interrupted = start(ranks, given.get("threads") or (recorded if recorded <= usable_cores() else 0))
+    code, output, interrupted = start(ranks, threads or (recorded if recorded <= usable_cores() else 0))
     if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and paths.log.is_file():
         return "", bool(interrupted)
     if interrupted:
@@ -131,14 +131,14 @@ def compare_runs(
     name: str,
     results: Sequence[tuple[RecordedRun, RecordedRun, str]],
     rest: Sequence[RecordedRun] = (),
-    given: Mapping[str, int] | None = None,
+    threads: int = 0,
 ) -> SetVerdict:
     """Compare the runs of a set with their repetitions.
 
     Args:
         results: for each run the original, its repetition, and why there is none.
         rest: runs that were not to be repeated; they add to the spread of the set.
-        given: "threads" and "ranks" that replaced those of the original.
+        threads: that replaced those of the originals; 0: none did.
     """
     old = [summarize(read(original.log)) for original, _, _ in results]
     known_rules = (rules_of(run.benchmark or "", scored_ruleset(run.benchmark or "", run), [run])[0] for run in old)
@@ -183,7 +183,7 @@ def compare_runs(
                 f"{unit or 'samples'} to target differ: mean {fmean(points):,.1f} of {len(points)} original runs, "
                 f"{fmean(now_points):,.1f} of {len(now_points)} new runs"
             )
-    not_comparable = _reasons(differs, given or {})
+    not_comparable = _reasons(differs, threads)
     equal = [run for run, _, _ in done if run.course == "equal"]
     if not not_comparable and len(equal) * 2 > len(done):
         failures += [
@@ -247,14 +247,14 @@ def within_spread(then: Sequence[float], now: Sequence[float], interval: float) 
     return abs(fmean(now) - fmean(then)) <= quantile(len(then) - 1) * error + interval / 2
 
 
-def _reasons(differs: dict[str, dict[str, list[Any]]], given: Mapping[str, int]) -> tuple[str, ...]:
+def _reasons(differs: dict[str, dict[str, list[Any]]], threads: int) -> tuple[str, ...]:
     """Return why times are not comparable, as "1 thread then, 2 now (--threads 2)"."""
     reasons = []
     for name in ("threads", "ranks"):
         if name in differs["origin"]:
             then, now = differs["origin"][name]
             old = f"{name} not recorded" if then is None else f"{then} {name[:-1] if then == 1 else name}"
-            option = f" (--{name} {given[name]})" if name in given else ""
+            option = f" (--threads {threads})" if threads and name == "threads" else ""
             reasons.append(f"{old} then, {now} now{option}")
     reasons += [f"other {kind} ({listed([*differs[kind]], 3)})" for kind in ("hardware", "versions") if differs[kind]]
     return tuple(reasons)

@@ -72,14 +72,14 @@ def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_inter
 @pytest.mark.parametrize(
     ("then", "given", "words"),
     [
-        (1, {}, "not comparable: 1 thread then, 2 now."),
-        (1, {"threads": 2}, "not comparable: 1 thread then, 2 now (--threads 2)."),
-        (None, {}, "not comparable: threads not recorded then, 2 now."),
+        (1, 0, "not comparable: 1 thread then, 2 now."),
+        (1, 2, "not comparable: 1 thread then, 2 now (--threads 2)."),
+        (None, 0, "not comparable: threads not recorded then, 2 now."),
     ],
 )
 def test_other_threads_make_times_not_comparable(make_runs, then, given, words):
     (old,), (new,) = make_runs("old", (1,), [SHORT], threads=then), make_runs("new", (8.75,), [SHORT], threads=2)
-    verdict = compare_runs("set", [(old, new, "")], given=given)
+    verdict = compare_runs("set", [(old, new, "")], threads=given)
     assert verdict.reproduced and not verdict.same_machine
     assert verdict.time_sentence == f"Time (unverified): 8.75x slower (too few runs for an interval); {words}"
 

@@ -101,14 +101,11 @@ def make_manifest(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "claim", "verdict"),
     [
-        (23.788506, "23.8", "reproduced"),
         (23.788506, "23.788", "truncated"),
-        (23.788506, "23.9", "differs by -0.111"),
         (23.788506, "11.894", "differs by +11.895"),
         (0.125, "0.13", "reproduced"),
         (0.125, "0.12", "reproduced"),
         (1234.5, "1.2e3", "reproduced"),
-        (110.5, "110.50", "reproduced"),
         (0.055, "0.0", "differs by +0.055"),
         (0.055, "0e3", "differs by +0.055"),
         (0.0, "0.0", "reproduced"),
