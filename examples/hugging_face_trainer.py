@@ -55,20 +55,19 @@ def trainer(folder: str, steps: int) -> MethodsTrainer:
     return MethodsTrainer(speed, speed.model(model), arguments, train_dataset=data, eval_dataset=data)
 
 
-def main() -> float:
+def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         trainer(folder, STEPS // 2).train()  # stops half-way, as after a crash
         resumed = trainer(folder, STEPS)
         resumed.train(resume_from_checkpoint=True)  # weights, optimizer and the methods' state
         print(*resumed.speed.report, sep="\n")
-        loss: float = resumed.evaluate()["eval_loss"]  # of the averaged weights
+        loss = resumed.evaluate()["eval_loss"]  # of the averaged weights
         with resumed.speed.evaluation(resumed.model):
             resumed.save_model(f"{folder}/averaged")  # checkpoints hold the training weights
         saved, _ = ALiBi().model(GPT2LMHeadModel.from_pretrained(f"{folder}/averaged"))  # surgery is not in the file
     batch = {name: torch.stack([row[name] for row in sequences()]) for name in sequences()[0]}
     with torch.no_grad():
         print(f"loss of the averaged weights {loss:.3f}, after saving and loading {saved.eval()(**batch).loss:.3f}")
-    return loss
 
 
 if __name__ == "__main__":

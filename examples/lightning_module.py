@@ -41,7 +41,7 @@ class Digits(pl.LightningModule):
         return torch.optim.AdamW(self.network.parameters(), lr=0.01)
 
 
-def main() -> float:
+def main() -> None:
     pl.seed_everything(0, verbose=False)
     digits = load_digits()
     data = TensorDataset(torch.tensor(digits.images[:, None] / 16, dtype=torch.float32), torch.tensor(digits.target))
@@ -71,7 +71,6 @@ def main() -> float:
     with speed.evaluation(module):
         averaged = {name: tensor.clone() for name, tensor in module.network.state_dict().items()}
     print(f"accuracy of the averaged weights {accuracy:.4f} ({len(averaged)} tensors to keep)")
-    return accuracy
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
-        if step % 50 == 0:
+        if step % 50 == 0 or step == STEPS:
             evaluate(model, held_out, step)
 
 

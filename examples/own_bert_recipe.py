@@ -20,7 +20,7 @@ def main() -> None:
         optimizer.zero_grad()
         speed.after_step(model)
         rate.step()
-        if step % 50 == 0:
+        if step % 50 == 0 or step == STEPS:
             with speed.evaluation(model):
                 evaluate(model, held_out, step)
     speed.verify()

@@ -23,7 +23,7 @@ def network() -> nn.Module:
     )
 
 
-def main() -> float:
+def main() -> None:
     torch.manual_seed(0)
     digits = load_digits()
     data = TensorDataset(torch.tensor(digits.images[:, None] / 16, dtype=torch.float32), torch.tensor(digits.target))
@@ -62,7 +62,6 @@ def main() -> float:
         averaged = accuracy()
         torch.save(model.state_dict(), "digits.pt")  # the averaged weights
     print(f"accuracy of the averaged weights {averaged:.4f}, saved in digits.pt")
-    return averaged
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def batches() -> Iterator[tuple[Tensor, Tensor]]:
         yield chosen[:, :-1], chosen[:, 1:]
 
 
-def main() -> float:
+def main() -> None:
     torch.manual_seed(0)
     if not dist.is_initialized():
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -86,7 +86,6 @@ def main() -> float:
         loss = F.cross_entropy(trainer.model(tokens).logits.flatten(0, 1), labels.flatten()).item()
     print(f"loss of the averaged weights {loss:.3f}")
     dist.destroy_process_group()
-    return loss
 
 
 if __name__ == "__main__":

@@ -114,10 +114,8 @@ def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
     """Give every GPT-2, BERT and RoBERTa of transformers inside `model` ALiBi, in place; return the number of attention
     layers changed.
 
-    The position embedding becomes zeros that are not trained.
-
-    Args:
-        max_sequence_length: tokens of the longest sequence; 0: as many as before.
+    The position embedding becomes zeros that are not trained. The longest sequence has `max_sequence_length` tokens; 0:
+    as many as before.
 
     Raises ValueError for an attention implementation that takes no bias, such as flash attention.
 

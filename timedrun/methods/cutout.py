@@ -11,10 +11,8 @@ from timedrun.methods.method import BatchHooks, Count, Method, Position, Rule, S
 
 
 def cutout(images: Tensor, centres: Tensor, length: int) -> Tensor:
-    """Return images [N, C, H, W] with squares of `length` px around `centres` set to 0, where they are inside.
-
-    Args:
-        centres: row and column of each square, [1 or N, squares, 2]: of all images, or of each.
+    """Return images [N, C, H, W] with squares of `length` px set to 0, where they are inside. `centres` has the row and
+    the column of each square, [1 or N, squares, 2]: of all images, or of each.
 
     Examples:
         >>> cutout(torch.ones(1, 1, 4, 4), centres=torch.tensor([[[1, 1]]]), length=2)

@@ -122,20 +122,17 @@ def averaged_dtype(tensor: Tensor) -> torch.dtype:
 
 
 class _EMAHooks(Hooks):
+    _method: EMA
     saved = ("updates", "shadow")
     done = "{hooks.updates} updates of the moving average"
     shadow: dict[str, Tensor] | None = None
     updates = 0
     _pairs: _FoundPairs | None = None
 
-    def __init__(self, method: EMA) -> None:
-        super().__init__(method)
-        self._interval = method.update_interval
-        self._smoothing = float(2 ** (-method.update_interval / method.half_life))  # weight of the old average
-
     @torch.no_grad()
     def after_step(self, model: nn.Module, step: int) -> None:
-        if step % self._interval:
+        interval = self._method.update_interval
+        if step % interval:
             return
         if self.shadow is None:
             current = tensors_of(model)
@@ -145,7 +142,7 @@ class _EMAHooks(Hooks):
             if self._pairs is None or not self._pairs.are_of(inner, self.shadow):
                 current = tensors_of(model)
                 self._pairs = _FoundPairs(inner, current, self._fitted(current))
-            self._pairs.update(self._smoothing)
+            self._pairs.update(float(2 ** (-interval / self._method.half_life)))
         self.updates += 1
 
     @contextmanager

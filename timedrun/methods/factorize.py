@@ -28,11 +28,8 @@ def factors(weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
 
 
 def rank_of(latent: float, inputs: int, outputs: int, taps: int = 1) -> int:
-    """Return the rank that `latent` stands for, or 0 if two factors would hold as many values as the one matrix.
-
-    Args:
-        latent: the rank; up to 1: a fraction of the lesser of `inputs` and `outputs`.
-        taps: of a convolution's kernel; the matrix has `outputs` rows and `inputs` * `taps` columns.
+    """Return the rank that `latent` stands for, up to 1 a fraction of the lesser of `inputs` and `outputs`, or 0 if two
+    factors would hold as many values as the one matrix, of `outputs` rows and `inputs` * `taps` columns.
 
     Examples:
         >>> rank_of(0.25, inputs=512, outputs=256), rank_of(0.9, inputs=512, outputs=256)

@@ -54,17 +54,12 @@ class _Float8Product(torch.autograd.Function):
 
 
 def float8_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Apply `torch.nn.functional.linear` with operands of 8 bits, forward and backward. The result is in autocast's
-    type or that of `x`; products are rounded to bfloat16.
+    """Apply `torch.nn.functional.linear` to x (..., K) with operands of 8 bits, forward and backward; 16 divides both
+    dimensions of `weight` (M, K). The result is in autocast's type or that of `x`; products are rounded to bfloat16.
 
     Inputs and weights are in e4m3, gradients of the outputs in e5m2, each scaled by its largest magnitude (tensorwise
     dynamic scaling). Needs a GPU of compute capability 8.9 or above; a CPU emulates it. Formats: Micikevicius et al.
     2022, arXiv 2209.05433.
-
-    Args:
-        x: (..., K).
-        weight: (M, K); 16 divides M and K.
-        bias: (M).
 
     Examples:
         >>> float8_linear(torch.ones(2, 16), torch.ones(32, 16)).shape

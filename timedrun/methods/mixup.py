@@ -13,13 +13,9 @@ from timedrun.methods.training.loss import dense_targets
 def mixup(
     inputs: Tensor, targets: Tensor, partners: Tensor, weight: float, *, hard_partner: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return (1 - weight) * x + weight * x[partners] of the inputs and of the dense targets.
-
-    Args:
-        inputs: floating point, [N, ...].
-        targets: dense, [N, K].
-        partners: a permutation of N.
-        hard_partner: the partner's target is 1 for its most probable class, whatever smoothing it had.
+    """Return (1 - weight) * x + weight * x[partners] of floating-point inputs [N, ...] and of dense targets [N, K], for
+    a permutation `partners` of N. With `hard_partner` the partner's target is 1 for its most probable class, whatever
+    smoothing it had.
 
     Examples:
         >>> inputs, targets = torch.tensor([[0.0], [1.0]]), torch.eye(2)

@@ -120,11 +120,7 @@ def sdpa_padded(batch: RaggedRows) -> Attend:
         >>> torch.allclose(sdpa_padded(rows)(x, x, x, 0.0), sdpa_loop(rows)(x, x, x, 0.0), atol=1e-6)
         True
     """
-
-    def core(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
-        return functional.scaled_dot_product_attention(q, k, v, mask, dropout)
-
-    return _padded(batch, core)
+    return _padded(batch, functional.scaled_dot_product_attention)
 
 
 def sdpa_loop(batch: RaggedRows) -> Attend:

@@ -19,10 +19,8 @@ def erased_boxes(draws: Values, height: int, width: int) -> Indices:
     """Return (n, 4) top, left, height and width of the rectangle of each image, all 0 if none of the tries fits.
 
     The area is 2 to 33 % of the image and the ratio of height to width 0.3 to 3.3, uniform in its logarithm; a
-    rectangle has to be lower and narrower than the image, as in torchvision's RandomErasing.
-
-    Args:
-        draws: (n, tries, 4) uniform in [0, 1): area, log ratio, top, left.
+    rectangle has to be lower and narrower than the image, as in torchvision's RandomErasing. `draws` are (n, tries, 4)
+    numbers uniform in [0, 1): area, log ratio, top, left.
 
     Examples:
         >>> erased_boxes(np.array([[[0.5, 0.5, 0.0, 0.999]]]), height=100, width=100).tolist()

@@ -116,9 +116,6 @@ class Stack:
         """Raise ValueError if a method acts at a place that the training loop does not call, or needs tensors in a loop
         that calls "batch_dict" in place of "batch".
 
-        Args:
-            places: calls that the training loop makes.
-
         Examples:
             >>> from timedrun.methods import SAM
             >>> Stack(SAM()).require_places(["before_step", "batch", "after_step"])
@@ -376,11 +373,8 @@ class Stack:
         return {**batch, **changed}
 
     def backward(self, compute: Compute, model: nn.Module) -> Tensor:
-        """Compute the gradients of a step by `compute`, which a method may call several times; return the loss.
-
-        Args:
-            compute: runs the forward and backward passes and returns the loss. Its argument is False if the gradients
-                need not be reduced over the ranks.
+        """Compute the gradients of a step and return the loss. A method may call `compute`, which runs the forward and
+        backward passes and returns their loss, several times, with False if the ranks need not reduce the gradients.
 
         Examples:
             >>> from timedrun.methods import SAM

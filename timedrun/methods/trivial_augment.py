@@ -11,14 +11,12 @@ from timedrun.methods.training.sampling import Indices, random_uniform
 
 class _TrivialAugmentHooks(Hooks):
     saved = ("acted",)
+    done = f"1 of {len(names_of('wide'))} operations on each image, 31 levels"
     acted = False  # not a count: loaders are ahead of the step at which a run stops
 
     def augment(self, images: Tensor, samples: Indices, epoch: int, seed: int) -> Tensor:
         self.acted = True
         return operate(images, "wide", 10, random_uniform(seed, epoch, samples, self._method.name, 3))
-
-    def effect(self) -> str | None:
-        return f"1 of {len(names_of('wide'))} operations on each image, 31 levels" if self.acted else None
 
 
 class TrivialAugment(Method, name="trivial_augment", stage=Stage.SAMPLES, hooks=_TrivialAugmentHooks):

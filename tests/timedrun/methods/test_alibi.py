@@ -1,8 +1,6 @@
 """ALiBi: slopes of the paper, bias and attention against computations of their own, and what is left unchanged."""
 
-import importlib.util
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,45 +9,24 @@ import torch
 from scipy.special import softmax
 from torch import nn
 
+from tests.timedrun.methods.small_transformers import small_transformer
 from timedrun.methods import NoEffect
 from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes, distance_bias, shortened
 from timedrun.methods.method import Position
 from timedrun.methods.stack import stack
 
 HEADS, LENGTH, HIDDEN = 6, 16, 24
-KINDS = {"GPT2": "GPT2LMHeadModel", "Bert": "BertForMaskedLM", "Roberta": "RobertaForMaskedLM"}
-MakeModel = Callable[..., Any]
+SHAPE = {"vocab_size": 30, "hidden_size": HIDDEN, "num_hidden_layers": 2, "num_attention_heads": HEADS}
+SHAPE |= {"bos_token_id": None, "eos_token_id": None, "initializer_range": 0.3}  # so that attention is far from uniform
+KINDS: dict[str, dict[str, Any]] = {
+    "GPT2LMHeadModel": {"max_position_embeddings": LENGTH, "use_cache": False},
+    "BertForMaskedLM": {"max_position_embeddings": LENGTH, "intermediate_size": 32, "pad_token_id": 0},
+    "RobertaForMaskedLM": {"max_position_embeddings": LENGTH + 2, "intermediate_size": 32, "pad_token_id": 1},
+}
 
 
-@pytest.fixture(scope="session")
-def make_model() -> MakeModel:
-    """A function that makes a small GPT-2, BERT or RoBERTa of transformers, in evaluation mode."""
-    if importlib.util.find_spec("transformers") is None:
-        pytest.skip("transformers is not installed")
-    from language_model.model import import_transformers
-
-    transformers = import_transformers()
-
-    def make(kind: str = "GPT2", attention: str = "eager", **settings: Any) -> Any:
-        torch.manual_seed(0)
-        padding = {"GPT2": {}, "Bert": {"pad_token_id": 0}, "Roberta": {"pad_token_id": 1}}[kind]
-        settings |= {"use_cache": False} if kind == "GPT2" else {"intermediate_size": 32}
-        config = getattr(transformers, f"{kind}Config")(
-            vocab_size=30,
-            max_position_embeddings=LENGTH + (2 if kind == "Roberta" else 0),
-            hidden_size=HIDDEN,
-            num_hidden_layers=2,
-            num_attention_heads=HEADS,
-            bos_token_id=None,
-            eos_token_id=None,
-            attn_implementation=attention,
-            initializer_range=0.3,  # so that attention is far from uniform
-            **padding,
-            **settings,
-        )
-        return getattr(transformers, KINDS[kind])(config).eval()
-
-    return make
+def make_model(kind: str = "GPT2LMHeadModel", attention: str = "eager", **settings: Any) -> Any:
+    return small_transformer(kind, attn_implementation=attention, **SHAPE, **KINDS[kind], **settings).eval()
 
 
 @pytest.fixture
@@ -78,10 +55,10 @@ def test_slopes_are_the_papers_and_the_bias_is_minus_slope_times_distance():
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_attention_of_the_altered_model_equals_an_independent_computation(make_model, tokens, kind, attention, padded):
+def test_attention_of_the_altered_model_equals_an_independent_computation(tokens, kind, attention, padded):
     model = make_model(kind, attention)
     assert alibi(model) == 2
-    gpt = kind == "GPT2"
+    gpt = kind == "GPT2LMHeadModel"
     layer = model.transformer.h[1].attn if gpt else model.base_model.encoder.layer[1].attention.self
     seen: dict[str, np.ndarray[Any, Any]] = {}
 
@@ -114,7 +91,7 @@ def test_attention_of_the_altered_model_equals_an_independent_computation(make_m
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_takes_longer_sequences_keeps_its_names_and_trains(make_model, kind):
+def test_a_model_takes_longer_sequences_keeps_its_names_and_trains(kind):
     model = make_model(kind).train()
     names = list(model.state_dict())
     _, words = ALiBi(max_sequence_length=24).model(model)
@@ -128,17 +105,17 @@ def test_a_model_takes_longer_sequences_keeps_its_names_and_trains(make_model, k
         model(input_ids=torch.full((2, 25), 5))
 
 
-def test_a_bert_that_decodes_is_causal(make_model, tokens):
+def test_a_bert_that_decodes_is_causal(tokens):
     changed = torch.cat([tokens[:, :9], 29 - tokens[:, 9:]], dim=1)
     for decodes in (True, False):
-        model = make_model("Bert", is_decoder=decodes)
+        model = make_model("BertForMaskedLM", is_decoder=decodes)
         alibi(model)
         before, after = (model(input_ids=each).logits[:, :9] for each in (tokens, changed))
         assert torch.allclose(before, after, atol=1e-5) is decodes
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_padding_and_cached_keys_leave_the_logits(make_model, tokens, attention):
+def test_padding_and_cached_keys_leave_the_logits(tokens, attention):
     model = make_model(attention=attention)
     alibi(model)
     with torch.no_grad():
@@ -154,7 +131,7 @@ def test_padding_and_cached_keys_leave_the_logits(make_model, tokens, attention)
         assert padded.isfinite().all()
 
 
-def test_other_masks_attentions_and_models_are_refused(make_model, tokens):
+def test_other_masks_attentions_and_models_are_refused(tokens):
     model = make_model()
     model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(ValueError, match="this GPT2Model has flash_attention_2"):
@@ -164,13 +141,13 @@ def test_other_masks_attentions_and_models_are_refused(make_model, tokens):
     with pytest.raises(ValueError, match=r"takes a mask \[batch, tokens\]"):
         model(tokens, attention_mask=torch.ones(3, 1, LENGTH, LENGTH))
     with torch.device("meta"), pytest.raises(ValueError, match=r"BertModel on the meta device .*\(to_empty\)"):
-        alibi(make_model("Bert"))
+        alibi(make_model("BertForMaskedLM"))
     for other in (nn.MultiheadAttention(8, 2), model):  # the second has it already
         with pytest.raises(NoEffect, match="alibi found no GPT-2, BERT or RoBERTa"):
             ALiBi().model(other)
 
 
-def test_a_quarter_of_the_length_makes_four_sequences_of_one_in_order_and_a_scaling_of_one_leaves_them(make_model):
+def test_a_quarter_of_the_length_makes_four_sequences_of_one_in_order_and_a_scaling_of_one_leaves_them():
     tokens = torch.arange(16).view(2, 8)
     expected = torch.tensor([[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [12, 13], [14, 15]])
     assert torch.equal(shortened(tokens, 0.25), expected)

@@ -1,7 +1,6 @@
 """Layers that methods add or convert: blurred, gated, factorized, float8, squeeze-and-excitation, norms, memory."""
 
 import copy
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,12 +14,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from language_model.gpt.model import Decoder, NextTokenLoss, build_model
-from language_model.gpt.settings import GPT2_DECODER
+from tests.timedrun.methods.small_transformers import small_transformer
 from timedrun.methods import BlurPool, ChannelsLast, Factorize, GatedLinearUnits, WeightStandardization, stack
 from timedrun.methods.blurpool import BlurConv2d, BlurMaxPool2d, blur, blur_by_pools, blur_by_slices
 from timedrun.methods.factorize import factors, rank_of
-from timedrun.methods.float8 import Float8, Float8Linear, float8_linear
+from timedrun.methods.float8 import Float8, float8_linear
 from timedrun.methods.ghost_batch_norm import GhostBatchNorm
 from timedrun.methods.low_precision_norm import LowPrecisionGroupNorm, LowPrecisionLayerNorm
 from timedrun.methods.method import NoEffect
@@ -61,12 +59,8 @@ def test_wide_convolutions_are_followed_by_it_whoever_replaced_them():
 
 
 def bert(kind: str = "Bert") -> nn.Module:
-    import transformers
-
-    torch.manual_seed(0)
     shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    config = getattr(transformers, f"{kind}Config")(vocab_size=30, **shape)
-    return getattr(transformers, f"{kind}ForMaskedLM")(config).eval()
+    return small_transformer(f"{kind}ForMaskedLM", vocab_size=30, **shape).eval()
 
 
 def test_the_feed_forward_layer_computes_the_formula_and_has_two_thirds_of_the_width_if_asked(torchvision):
@@ -132,14 +126,8 @@ def test_torchs_fused_encoder_layer_evaluates_with_the_product():
         torch.testing.assert_close(model(inputs), expected)
 
 
-def network() -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 4, 3, stride=2), nn.Flatten(), nn.Linear(4 * 9, 2)
-    )
-
-
 def test_weights_and_inputs_are_converted_and_outputs_stay_the_same():
-    plain = network()
+    plain = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 4, 3, stride=2))
     speed = stack(ChannelsLast())
     model = speed.model(copy.deepcopy(plain))
     images = torch.randn(2, 3, 9, 9)
@@ -152,9 +140,6 @@ def test_weights_and_inputs_are_converted_and_outputs_stay_the_same():
     assert speed.report == ["channels_last: 2 convolution weights"]
     rows = torch.randn(2, 5)
     assert speed.batch(rows, rows, 2)[0] is rows
-
-
-DECODER = replace(GPT2_DECODER, layers=1, hidden=32, heads=2, context=16, vocabulary=64, biases=False)
 
 
 def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -180,27 +165,6 @@ def test_outputs_and_gradients_are_products_of_rounded_operands(rows, size):
     expected = gradients.flatten(0, 1).T @ features.flatten(0, 1)
     torch.testing.assert_close(weight.grad.double(), expected, rtol=1e-3, atol=1e-3 * size)
     torch.testing.assert_close(bias.grad, outer.float().sum((0, 1)))
-
-
-def test_a_decoder_with_a_float8_head_has_nearly_the_loss_and_gradients_of_one_without():
-    tokens = torch.randint(64, (4, 17), generator=torch.Generator().manual_seed(0))
-    found: list[tuple[Tensor, dict[str, Tensor]]] = []
-    for speed in (stack(), stack(Float8(layers="head"))):
-        model = speed.model(build_model(DECODER, 1))
-        assert isinstance(model, Decoder) and model.head.weight is model.embedding.weight
-        assert [name for name, layer in model.named_modules() if isinstance(layer, Float8Linear)] == (
-            ["head"] if speed.report else []
-        )
-        with torch.no_grad():  # a loss that depends on the weights
-            model.embedding.weight.mul_(20)
-        loss = NextTokenLoss(model)(tokens[:, :-1], tokens[:, 1:]) / 64
-        loss.backward()
-        gradients = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
-        found.append((loss.detach(), gradients))
-    (plain, expected), (ours, gradients) = found
-    assert ours != plain and abs(ours - plain) < 0.02 * plain
-    for name, wanted in expected.items():
-        assert torch.nn.functional.cosine_similarity(gradients[name].flatten(), wanted.flatten(), dim=0) > 0.98, name
 
 
 BINOMIAL = np.outer([1, 2, 1], [1, 2, 1]) / 16

@@ -1,13 +1,12 @@
 """Unpadding and the masked head compute what transformers' own models do, and refuse what they cannot."""
 
 import copy
-import importlib.util
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+from tests.timedrun.methods.small_transformers import small_transformer
 from timedrun.methods import ALiBi, FusedLayers, MaskedHead, NoEffect, Unpadding, stack
 from timedrun.methods.recipes import recipe
 from timedrun.methods.training.optim import OptimizerConfig
@@ -19,24 +18,11 @@ DISTILLED = {"dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 32, "dropout"
 GPT = {"n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": None, "eos_token_id": None}
 SHAPES: dict[str, dict[str, Any]] = {"Bert": BERT, "Roberta": BERT, "DistilBert": DISTILLED, "GPT2": GPT}
 KINDS = ("Bert", "Roberta", "DistilBert")
-MakeModel = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def make_model() -> MakeModel:
-    """A function that makes a small model of transformers, in training mode, without dropout unless it is given."""
-    if importlib.util.find_spec("transformers") is None:
-        pytest.skip("transformers is not installed")
-    from language_model.model import import_transformers
-
-    transformers = import_transformers()
-
-    def make(kind: str = "Bert", head: str = "ForMaskedLM", **settings: Any) -> Any:
-        torch.manual_seed(0)
-        config = getattr(transformers, f"{kind}Config")(vocab_size=60, **SHAPES[kind] | settings)
-        return getattr(transformers, kind + head)(config).train()
-
-    return make
+def make_model(kind: str = "Bert", head: str = "ForMaskedLM", **settings: Any) -> Any:
+    """Return a small model of transformers, in training mode, without dropout unless it is given."""
+    return small_transformer(kind + head, vocab_size=60, **SHAPES[kind] | settings).train()
 
 
 def batch_of(model: Any, left: bool = False, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -62,7 +48,7 @@ def batch_of(model: Any, left: bool = False, seed: int = 0) -> dict[str, torch.T
         (Unpadding(), MaskedHead(), FusedLayers()),
     ],
 )
-def test_losses_gradients_and_logits_are_the_models_own(make_model, tmp_path, kind, checkpointed, methods):
+def test_losses_gradients_and_logits_are_the_models_own(tmp_path, kind, checkpointed, methods):
     own = make_model(kind)
     speed = stack(*(method for method in methods if kind != "DistilBert" or method.name != "fused_layers"))
     fast = speed.model(copy.deepcopy(own))
@@ -95,13 +81,13 @@ def test_losses_gradients_and_logits_are_the_models_own(make_model, tmp_path, ki
         torch.testing.assert_close(loaded(**batch).logits, own.eval()(**batch).logits, rtol=0, atol=0)
 
 
-def test_dropout_still_drops(make_model):
+def test_dropout_still_drops():
     model = stack(Unpadding(), MaskedHead()).model(make_model(attention_probs_dropout_prob=0.5))
     losses = {model(**batch_of(model)).loss.item() for _ in range(3)}
     assert len(losses) == 3
 
 
-def test_a_batch_without_padding_and_with_labels_everywhere_is_no_effect(make_model):
+def test_a_batch_without_padding_and_with_labels_everywhere_is_no_effect():
     model = make_model()
     speed = stack(Unpadding(), MaskedHead())
     model = speed.model(model)
@@ -114,7 +100,7 @@ def test_a_batch_without_padding_and_with_labels_everywhere_is_no_effect(make_mo
         speed.verify()
 
 
-def test_what_cannot_be_done_is_refused_in_words(make_model):
+def test_what_cannot_be_done_is_refused_in_words():
     for method in (Unpadding(), MaskedHead()):
         for other in (make_model(head="ForSequenceClassification"), make_model("GPT2", "LMHeadModel")):
             words = f"{method.name} found no BertForMaskedLM, .* in {type(other).__name__}"
@@ -141,7 +127,7 @@ def test_what_cannot_be_done_is_refused_in_words(make_model):
         model(**batch | {"attention_mask": batch["attention_mask"][:, None, None]})
 
 
-def test_a_trainer_with_the_recipe_takes_the_plain_trainers_steps(make_model, tmp_path):
+def test_a_trainer_with_the_recipe_takes_the_plain_trainers_steps(tmp_path):
     pytest.importorskip("accelerate")
     from transformers import Trainer, TrainingArguments
 

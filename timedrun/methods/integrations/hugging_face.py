@@ -81,9 +81,6 @@ class MethodsTrainer(Trainer):
     a checkpoint without methods.pt. It raises NoEffect for a method that its steps cannot reach, before the first one,
     or that changed nothing, after the last.
 
-    Args:
-        speed: methods, as `stack` returns them.
-
     Examples:
         >>> from timedrun.methods import EMA, stack
         >>> speed = stack(EMA(half_life=100))
@@ -135,12 +132,10 @@ class MethodsTrainer(Trainer):
 
 
 class MLPerfCallback(TrainerCallback):
-    """Log a Trainer's training as `run`, on whose clock it starts, and stop it when the target is reached.
+    """Log a Trainer's training as `run`, on whose clock it starts, and stop it when the `metric` of an evaluation, such
+    as "eval_accuracy", reaches the target.
 
     Evaluations of another set, before the first step and after the last are passed over.
-
-    Args:
-        metric: name of the quality in the metrics of an evaluation ("eval_accuracy").
 
     Examples:
         >>> from mlevents.runlog.trainer_run import mlperf_run

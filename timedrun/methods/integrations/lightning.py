@@ -156,10 +156,8 @@ class MethodsCallback(Callback):
 
 
 class MLPerfCallback(Callback):
-    """Log a Trainer's `fit` as `run`, on whose clock training starts, and stop it when the target is reached.
-
-    Args:
-        metric: name with which the module logs the quality in validation.
+    """Log a Trainer's `fit` as `run`, on whose clock training starts, and stop it when the `metric` that the module
+    logs in validation reaches the target.
 
     Examples:
         >>> from mlevents.runlog.trainer_run import mlperf_run

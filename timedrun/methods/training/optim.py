@@ -492,11 +492,9 @@ def _groups(params: list[Tensor], *, decay_vectors: bool = True) -> list[Group]:
 def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = False) -> Optimizer:
     """Build the optimizer that `config` names, over trainable parameters; a group keeps its peak rate as "initial_lr".
 
-    Call it after the methods' surgery, with the model on its device. Adam's first beta is `config.momentum`.
-
-    Args:
-        fused: take torch's one-kernel AdamW for decoupled_adamw, to which it is equal up to rounding. adamw always is
-            that; the others raise ValueError.
+    Call it after the methods' surgery, with the model on its device. Adam's first beta is `config.momentum`. `fused`
+    takes torch's one-kernel AdamW for decoupled_adamw, to which it is equal up to rounding. adamw always is that; the
+    others raise ValueError.
 
     Examples:
         >>> config = OptimizerConfig(kind="lamb", peak_lr=4e-4, weight_decay=0.01)
@@ -549,10 +547,7 @@ def build_muon(
 ) -> Muon:
     """Build Muon for the matrices `hidden`, and AdamW's step for the other trainable parameters, as in the
     modded-nanogpt speed runs: at the rate `config.other_lr`, with betas (`beta1`, `config.beta2`), no weight decay, in
-    each `every`-th step.
-
-    Args:
-        bf16: orthogonalise matrices in bfloat16 on a CPU, too.
+    each `every`-th step. With `bf16` matrices are orthogonalised in bfloat16 on a CPU, too.
 
     Examples:
         >>> config = OptimizerConfig(kind="muon", peak_lr=0.02, other_lr=3e-3)

@@ -33,7 +33,8 @@ def epoch_order(count: int, seed: int, epoch: int) -> Indices:
         array([5, 6, 2, 1, 4, 3, 0, 7])
     """
     width = np.uint64(count.bit_length())
-    keys = (_drawn(count, seed, "order", epoch) << width) | np.arange(count, dtype=np.uint64)
+    drawn = np.random.Philox(key=stream_seed(seed, "order", epoch)).random_raw(count)
+    keys = (drawn << width) | np.arange(count, dtype=np.uint64)
     keys.sort()
     return (keys & ((np.uint64(1) << width) - np.uint64(1))).astype(np.int64)
 
@@ -134,10 +135,6 @@ def random_uniform(
     """
     bits = random_bits(seed, epoch, indices, stream, count)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def _drawn(count: int, seed: int, stream: str, epoch: int) -> NDArray[np.uint64]:
-    return np.random.Philox(key=stream_seed(seed, stream, epoch)).random_raw(count)
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

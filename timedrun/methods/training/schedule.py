@@ -85,7 +85,7 @@ class Schedule:
             raise ValueError(
                 f"a schedule of {self.epochs} epochs at scale {self.scale} is shorter than one epoch; raise either"
             )
-        warmup, cooldown = self.warmup_epochs_scaled, self.cooldown_epochs_scaled
+        warmup, cooldown = self.warmup_epochs_scaled, self.cooldown_epochs * self.scale
         if warmup >= self.epochs_scaled or warmup + cooldown > self.epochs_scaled:
             raise ValueError(
                 f"warm-up ({warmup:g}) and cool-down ({cooldown:g}) do not fit into the {self.epochs_scaled} epochs of "
@@ -103,20 +103,16 @@ class Schedule:
         """Return the epochs of the warm-up, times `scale` with `scale_warmup`."""
         return self.warmup_epochs * self.scale if self.scale_warmup else self.warmup_epochs
 
-    @property
-    def cooldown_epochs_scaled(self) -> float:
-        """Return the epochs of the cool-down, times `scale`."""
-        return self.cooldown_epochs * self.scale
-
     def factor(self, epoch: float) -> float:
         """Return the factor of the peak learning rate after `epoch` epochs (fraction: samples seen / training samples).
 
         The step that starts at `epoch` uses it, so with a warm-up the first step has learning rate 0.
         """
-        milestones = [milestone * self.scale for milestone in self.milestones]
-        return _factor(
-            self, epoch, self.epochs_scaled, self.warmup_epochs_scaled, self.cooldown_epochs_scaled, milestones
+        milestones, cooldown = (
+            [milestone * self.scale for milestone in self.milestones],
+            self.cooldown_epochs * self.scale,
         )
+        return _factor(self, epoch, self.epochs_scaled, self.warmup_epochs_scaled, cooldown, milestones)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,8 @@
-"""Two processes of a training loop of one's own write one log, whose end is known whatever becomes of a rank."""
+"""Two processes of a training loop of one's own write one log, whose end is known whatever becomes of a rank.
+
+Each rank is this module as a script, with the folder of the log and a kind: "target torch" reaches it at the second
+evaluation, and torch.distributed alone knows the rank; "dies" loses rank 1 before it.
+"""
 
 import os
 import subprocess
@@ -6,19 +10,51 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import distributed
 
 from mlevents import keys
 from mlevents.checks.log_check import check
 from mlevents.record import read
+from timedrun import mlperf_run
 
-SCRIPT = Path(__file__).with_name("ranks_of_a_trainer.py")
+SETTINGS = {
+    "submission_division": "open",
+    "submission_org": "Nobody",
+    "submission_platform": "two_processes",
+    "submission_status": "onprem",
+    "cache_clear": True,
+    "seed": 1,
+    "global_batch_size": 64,
+    "train_samples": 1437,
+    "eval_samples": 360,
+    "dataset": "digits",
+    "quality_target": 0.8,
+}
+
+
+def train(folder: Path, kind: str) -> None:
+    rank = int(os.environ["RANK_OF_TEST" if "torch" in kind else "RANK"])
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    with mlperf_run("resnet", round="4.0", out=folder / "result_0.txt", **SETTINGS) as run:
+        run.start()
+        for epoch in (4, 8, 12):
+            if rank and epoch == 8 and "dies" in kind:
+                os._exit(9)
+            quality = torch.tensor([0.1 * epoch])
+            distributed.all_reduce(quality, distributed.ReduceOp.MAX)
+            run.evaluating(epoch=epoch)
+            if run.evaluated(quality.item()):
+                break
+        assert run.reached and run.ended and epoch == 8
+    (folder / f"done_{rank}").touch()
 
 
 def codes(folder: Path, kind: str, variable: str = "RANK") -> list[int]:
     """Run both ranks, rank 1 first; return their exit codes."""
     started = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(folder), kind],
+            [sys.executable, __file__, str(folder), kind],
             env={**os.environ, variable: str(rank), "OMP_NUM_THREADS": "1"},
         )
         for rank in (1, 0)
@@ -41,3 +77,7 @@ def test_a_rank_that_dies_leaves_an_aborted_log(tmp_path):
     stopped = read(tmp_path / "result_0.txt").stopped
     assert stopped is not None and stopped.metadata[keys.STATUS] == keys.ABORTED
     assert "by peer" in str(stopped.metadata["reason"])  # a connection closed or reset
+
+
+if __name__ == "__main__":
+    train(Path(sys.argv[1]), sys.argv[2])

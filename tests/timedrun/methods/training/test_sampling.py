@@ -17,7 +17,7 @@ from timedrun.methods.training.sampling import (
     stream_seed,
 )
 
-counts = st.integers(1, 300) | st.integers(50_000, 60_000)
+counts = st.integers(1, 300) | st.integers(5_000, 6_000)
 seeds = st.integers(0, 2**63 - 1)
 worlds = st.integers(1, 9) | st.just(4_096)
 
