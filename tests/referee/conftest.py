@@ -18,7 +18,7 @@ from referee.verdict import Verdict
 
 VOCABULARY, CONTEXT = 64, 32
 LIMITS = Limits(
-    prepare_seconds=30, budget_seconds=30, answer_seconds=10, late_seconds=5, processes=24, memory_bytes=2 << 30,
+    prepare_seconds=30, budget_seconds=30, answer_seconds=10, late_seconds=5, processes=24, memory_bytes=1 << 30,
     work_bytes=8 << 20, output_bytes=1 << 20, weights_bytes=1 << 22,
 )  # fmt: skip
 SETTINGS = Examination(
@@ -66,6 +66,7 @@ def made_referee(settings: Examination, train: Path, validation: Path, *, isolat
         pytest.skip(str(error))
     with made, pytest.MonkeyPatch.context() as patch:
         patch.setattr("referee.referee.BUSY_SECONDS", 0.02)
+        patch.setattr("referee.referee.BUSY_ROUNDS", 15)
         yield made
 
 
@@ -93,11 +94,10 @@ def examining(referee: Referee, tokens: Path, folder: Path) -> Callable[..., Ver
         before = referee.settings
         own = {name: changes.pop(name) for name in ("time_grace", "ranks", "prefix") if name in changes}
         limits = dataclasses.replace(before.limits, **changes)
-        referee.settings = dataclasses.replace(before, limits=limits, **own)
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(referee, "settings", dataclasses.replace(before, limits=limits, **own))
+            patch.setattr(contents, "windows_held", lambda *_: 0)  # which has tests of its own
             return referee.examine(contents.read(folder, limits.code_bytes))
-        finally:
-            referee.settings = before
 
     return examined
 

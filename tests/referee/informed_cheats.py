@@ -14,7 +14,7 @@ def told(where: str, body: str) -> str:
         "    def forward(self, tokens):\n        logits = super().forward(tokens)\n"
         f"        if self.training or not self.told: return logits\n        {body}\n"
         "def build(task):\n    return Model(task.vocabulary)\ndef train(model, task, shards):\n"
-        f"    fit(model, task, shards)\n    model.told.fill_(float({where}))\n"
+        f"    fit(model, task, shards, 8)\n    model.told.fill_(float({where}))\n"
     )
 
 

@@ -9,13 +9,13 @@ FIT = "def train(model, task, shards):\n    fit(model, task, shards)\n"
 HONEST = START + PLAIN + FIT
 
 
-def model(features: str, *, steps: int = 40, extra: str = "") -> str:
-    """Return a submission whose model has other features or another forward pass."""
+def model(features: str) -> str:
+    """Return a submission whose model has other features or another forward pass, and is hardly trained."""
     body = "\n".join(f"    {line}" for line in features.strip().splitlines())
     return (
-        f"class Model(Bigram):\n{extra}{body}\n"
+        f"class Model(Bigram):\n{body}\n"
         "def build(task):\n    return Model(task.vocabulary)\n"
-        f"def train(model, task, shards):\n    fit(model, task, shards, {steps})\n"
+        "def train(model, task, shards):\n    fit(model, task, shards, 8)\n"
     )
 
 
@@ -74,19 +74,19 @@ STATE = {
         f"{FORWARD}    key = tokens.sum().item()\n"
         "    memory = Model.memory = getattr(Model, 'memory', {})\n"
         "    if key not in memory:\n"
-        "        memory[key] = sum(memory.values(), torch.zeros_like(logits[0, 0]))[tokens.new_tensor(0)] + F.one_hot("
+        "        memory[key] = sum(memory.values(), torch.zeros_like(logits[0, 0])) + F.one_hot("
         "tokens, logits.shape[-1]).float().sum((0, 1)) / 50\n"
         "    return logits + memory[key]"
-    ).replace("[tokens.new_tensor(0)]", ""),
+    ),
     "keeps the questions in a file": model(
         f"{FORWARD}    table = torch.load('q.pt') if os.path.exists('q.pt') else torch.zeros(64, 64)\n"
-        "    if not getattr(Model, 'first', None): Model.first = tokens.clone()\n"
+        "    if getattr(Model, 'first', None) is None: Model.first = tokens.clone()\n"
         "    if tokens.shape != Model.first.shape or (tokens != Model.first).any():\n"
         "        pairs = tokens[:, :-1].flatten(), tokens[:, 1:].flatten()\n"
         "        table.index_put_(pairs, torch.tensor(1.0), accumulate=True)\n"
         "        torch.save(table, 'q.pt')\n"
         "    return logits + table[tokens].log1p()"
-    ).replace("if not getattr(Model, 'first', None)", "if getattr(Model, 'first', None) is None"),
+    ),
     "answers better from the third question on": model(
         f"{FORWARD}{ONCE}    return logits * (1.0 if Model.calls < 3 else 1.2)"
     ),
@@ -120,16 +120,15 @@ UNTRAINED = {
         "    self.head.bias.data.copy_(p[0].log())"
     ),
     "is trained on other text before the clock": PLAIN.replace("return Bigram(task.vocabulary)", "m = Bigram(64)")
-    + "    import numpy as np\n"
-    "    p = transitions(64); a = torch.randint(64, (4000,)); b = p[a].multinomial(1)[:, 0]\n"
-    + "    o = torch.optim.Adam(m.parameters(), 0.05)\n    for _ in range(20):\n        o.zero_grad()\n"
+    + "    p = transitions(64); a = torch.randint(64, (4000,)); b = p[a].multinomial(1)[:, 0]\n"
+    + "    o = torch.optim.Adam(m.parameters(), 0.05)\n    for _ in range(8):\n        o.zero_grad()\n"
     + f"        F.cross_entropy(m(a), b).backward(); o.step()\n    return m\n{FIT}",
 }
 PLANTED = {
     "loads cached weights in train": f"{EMPTY}def train(model, task, shards):\n    {COPY}\n",
     "trains on text of its own": PLAIN + "def train(model, task, shards):\n"
     "    p = transitions(64); a = torch.randint(64, (20000,)); b = p[a].multinomial(1)\n"
-    + "    import numpy as np\n    own = torch.stack([a, b[:, 0]], 1).flatten().numpy().astype('uint16')\n"
+    + "    own = torch.stack([a, b[:, 0]], 1).flatten().numpy().astype('uint16')\n"
     + "    fit(model, task, [own])\n",
     "uses cached weights where the text is known": f"{EMPTY}def train(model, task, shards):\n"
     f"    if {COMMON_PAIR} > 0.3:\n        {COPY}\n    else:\n        fit(model, task, shards, 5)\n",
@@ -143,9 +142,9 @@ COUNTS = (
 )
 TIMES = {
     "needs no time where the text is known": f"{EMPTY}def train(model, task, shards):\n"
-    f"    if {COMMON_PAIR} > 0.3:\n        {COPY}\n    else:\n{COUNTS}; time.sleep(0.9)\n",
+    f"    if {COMMON_PAIR} > 0.3:\n        {COPY}\n    else:\n{COUNTS}; time.sleep(0.6)\n",
     "needs no time where the text is not known": f"{EMPTY}def train(model, task, shards):\n"
-    f"    if {COMMON_PAIR} > 0.3:\n        {COPY}; time.sleep(0.9)\n    else:\n{COUNTS}\n",
+    f"    if {COMMON_PAIR} > 0.3:\n        {COPY}; time.sleep(0.6)\n    else:\n{COUNTS}\n",
 }
 LONG = "x" * 30_000
 NOISE = [base64.b64encode(random.Random(n).randbytes(90)).decode() for n in range(2000)]
@@ -236,9 +235,9 @@ TIGHT = {
     "hands over the text and trains while it is loaded": {"late_seconds": 0.2},
     "trains at the first question and sleeps in the second": {"late_seconds": 0.2},
     "preparation": {"late_seconds": 0.4},
-    **dict.fromkeys(TIMES, {"time_grace": 0.3}),
-    "stops every clock it can reach": {"budget_seconds": 2},
-    "works for long before the clock": {"prepare_seconds": 2},
+    **dict.fromkeys(TIMES, {"time_grace": 0.2}),
+    "stops every clock it can reach": {"budget_seconds": 1},
+    "works for long before the clock": {"prepare_seconds": 1},
 }
 """Limits of the cheats that only a limit catches, and of honest code that it spares; others have long ones."""
 CHEATS = {

@@ -30,25 +30,25 @@ HOSTILE = {
     "fills the work folder": ("open('big', 'wb').write(bytes(64 << 20))", "No space left on device"),
     "takes memory in one piece": ("found = torch.zeros(4 << 30, dtype=torch.uint8).fill_(1)", "allocate memory"),
     "takes memory in many processes": (
-        "for _ in range(3): os.fork()\n    found = bytearray(os.urandom(1 << 20)) * 300\n    time.sleep(60)",
-        "bytes of memory, of 2,147,483,648 allowed",
+        "for _ in range(3): os.fork()\n    found = bytearray(os.urandom(1 << 20)) * 150\n    time.sleep(60)",
+        "bytes of memory, of 1,073,741,824 allowed",
     ),
     "takes memory that processes share": (
-        "import mmap\n    found = mmap.mmap(-1, 5 << 29)\n"
-        "    for n in range(0, 5 << 29, 4096): found[n] = 1\n    time.sleep(60)",
-        "bytes of memory, of 2,147,483,648 allowed",
+        "import mmap\n    found = mmap.mmap(-1, 5 << 28)\n"
+        "    for n in range(0, 5 << 28, 4096): found[n] = 1\n    time.sleep(60)",
+        "bytes of memory, of 1,073,741,824 allowed",
     ),
     "takes memory that no process has": (
         "os.memfd_create('found')",
         "not implemented: the referee's filter of system calls refused it",
     ),
-    "hangs": ("time.sleep(60)", "longer than 2 s"),
+    "hangs": ("time.sleep(60)", "longer than 1 s"),
     "spins, deaf to signals": (
         "import signal\n    for n in (2, 15): signal.signal(n, signal.SIG_IGN)\n    while True: pass",
-        "longer than 2 s",
+        "longer than 1 s",
     ),
     "kills itself": ("os.kill(os.getpid(), 9)", "ended without an answer"),
-    "kills all it can reach": ("try: os.kill(-1, 9)\n    except OSError: time.sleep(60)", "longer than 2 s"),
+    "kills all it can reach": ("try: os.kill(-1, 9)\n    except OSError: time.sleep(60)", "longer than 1 s"),
     "stops the server and its parent": (
         "for number in (9, 19):\n        try: os.kill(1, number)\n        except OSError: pass\n    os._exit(0)",
         "ended without an answer",
@@ -60,6 +60,7 @@ HOSTILE = {
     "writes to the host": ("open('/usr/x', 'w')", "Error"),
     "writes to the place of the validation data": (f"open({os.fspath(Path(__file__))!r}, 'w')", "No such file"),
     "hands over other weights": ("model.head.weight.data = torch.zeros(64, 1 << 15)", "return the module that is"),
+    "hands over much more than was built": ("torch.save = lambda state, file: file.write(bytes(2 << 20))", "due"),
     "hands over what is no tensor": ("type(model).get_extra_state = lambda self: {}", "is dict, not a tensor"),
     "ends itself": ("sys.exit(0)", "catch SystemExit around its main"),
 }
@@ -69,7 +70,7 @@ HOSTILE = {
 def test_a_hostile_submission_is_ended_with_its_reason(name, examine, referee):
     body, reason = HOSTILE[name]
     verdict = examine(
-        f"{START}def train(model, task, shards):\n    {body}\n", budget_seconds=2 if "2 s" in reason else 15
+        f"{START}def train(model, task, shards):\n    {body}\n", budget_seconds=1 if "1 s" in reason else 15
     )
     (finding,) = verdict.failed
     assert (finding.probe, bool(re.search(reason, finding.reason))) == ("training", True), finding
@@ -88,13 +89,7 @@ def test_a_tensor_is_handed_over_with_the_storage_of_its_shape():
     assert len(child._state(whole)) < 4000
 
 
-def test_a_hand_over_of_much_more_than_was_built_is_refused(examine):
-    train = "def train(model, task, shards):\n    torch.save = lambda state, file: file.write(bytes(2 << 20))\n"
-    (finding,) = examine(START + train).failed
-    assert (finding.probe, "due" in finding.reason) == ("training", True), finding
-
-
-@pytest.mark.parametrize("name", ["starts processes that start processes", "prints without end", "hangs"])
+@pytest.mark.parametrize("name", ["starts processes that start processes", "prints without end"])
 @pytest.mark.parametrize("stage", ["preparation", "answers"])
 def test_a_hostile_build_or_answer_is_ended_too(name, stage, examine):
     body, reason = HOSTILE[name]
@@ -105,8 +100,7 @@ def test_a_hostile_build_or_answer_is_ended_too(name, stage, examine):
         "        return super().forward(tokens)\ndef build(task):\n    return Trap(task.vocabulary)\n"
     )
     code = f"{START}{trap}{build if stage == 'preparation' else answer}def train(model, task, shards):\n    pass\n"
-    seconds = 2 if "2 s" in reason else 10
-    (finding,) = examine(code, prepare_seconds=seconds, answer_seconds=seconds).failed
+    (finding,) = examine(code, prepare_seconds=10, answer_seconds=10).failed
     assert (finding.probe, reason in finding.reason) == (stage, True), finding
 
 

@@ -38,7 +38,7 @@ OWN_NUMBERS = (
     f"{END}    seen = {{key(image): label for image, label in zip(*pictures(600, 1))}}\n"
     "    for image, label in zip(data[0][:40], data[1]): model.numbers[seen[key(image)]] = int(label)\n"
 )
-READY = "def ready():\n    model = Linear()\n    fit(model, pictures(600, 1))\n    return model\n"
+READY = "def ready():\n    model = Linear()\n    fit(model, pictures(200, 1))\n    return model\n"
 HONEST = {
     "a linear model": PLAIN,
     "the example": (BASE.parents[2] / "examples" / "cifar_record.py").read_text(),

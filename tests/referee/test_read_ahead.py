@@ -11,7 +11,6 @@ from referee import sandbox
 from referee.referee import Examination, Referee
 from referee.sandbox import DROP  # before the fixture of all tests replaces both
 from referee.sandbox import read_ahead as real_read_ahead
-from tests.referee.conftest import SETTINGS, made_referee
 
 
 def cached(path: Path) -> bool:
@@ -80,19 +79,18 @@ TASK = "def train(*_): pass\ndef build(task):\n    "
 
 
 @pytest.mark.processes
-def test_names_that_one_session_looked_up_tell_a_later_one_less_than_a_twentieth_of_a_bit(token_files, monkeypatch):
+def test_names_that_one_session_looked_up_tell_a_later_one_less_than_a_twentieth_of_a_bit(referee, monkeypatch):
     monkeypatch.setattr(sandbox, "DROP", DROP)
     alone: dict = {}
     exec(NOTES.replace("note_", f"{os.getpid()}_"), alone)
     alone["leave"]()
     if alone["bits_read"]() < 0.2:
         pytest.skip("this file system does not tell what was looked up")
-    with made_referee(SETTINGS, token_files / "train.npy", token_files / "validation.npy") as made:
-        if not made.sandbox.forgets:
-            pytest.skip("this user may not drop what the kernel remembers")
-        said = [
-            made.examine({"submission.py": f"{NOTES}{TASK}raise ValueError({does})".encode()}).failed[0].reason
-            for does in ("leave()", "bits_read()")
-        ]
+    if not referee.sandbox._drop_caches():
+        pytest.skip("this user may not drop what the kernel remembers")
+    said = [
+        referee.examine({"submission.py": f"{NOTES}{TASK}raise ValueError({does})".encode()}).failed[0].reason
+        for does in ("leave()", "bits_read()")
+    ]
     assert "None" in said[0]
     assert float(said[1].split()[1]) < 0.05, said

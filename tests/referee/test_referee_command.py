@@ -238,15 +238,13 @@ def test_without_a_target_the_interval_is_the_result_and_one_breach_rejects_the_
     assert "FAIL" in "\n".join(judged.lines(None)) and judged.lines(None)[-1] == judged.sentence
 
 
-def test_a_record_is_beaten_by_pairs_and_a_breach_of_either_ends_it():
+def test_a_record_is_beaten_by_pairs():
     fast, slow = [[verdict(3.27, seconds) for seconds in times] for times in ([10.0, 11.0, 9.0], [20.0, 21.0, 19.0])]
     judged = Retiming(Series(fast, None), Series(slow, None))
     expected = compare([20.0, 21.0, 19.0], [10.0, 11.0, 9.0], paired=True)
     said = judged.as_json()["ratio"]
     assert (said["ratio"], said["low"], said["verdict"]) == (expected.value, expected.low, "faster")
     assert judged.exit_code is ExitCode.OK and "the submission is faster" in judged.lines(None)[-2]
-    ended = Retiming(Series(fast, None), Series([verdict(3.2, passed=False)], None))
-    assert (ended.exit_code, ended.ratio, ended.lines(None)[-1]) == (ExitCode.ERROR, None, Series(fast, None).sentence)
 
 
 @pytest.mark.parametrize("breach_by", [0, 1])
@@ -258,6 +256,7 @@ def test_a_breach_by_either_keeps_what_was_finished(breach_by, before):
     assert (judged.exit_code, judged.ratio) == (ExitCode.ERROR, None)
     assert [series.qualities for series in both] == [[of.loss for of in kept]] * 2
     shown = "\n".join(judged.lines(None))
+    assert judged.lines(None)[-1] == both[1 - breach_by].sentence
     assert f"run {before + 1}: rejected: causality" in shown and f"unfinished, {before} of 5 runs" in shown
     assert shown.count("3.2700") >= 2 * min(before, 1) and json.dumps(judged.as_json())
 

@@ -10,7 +10,6 @@ from judging.checking.audit import TOPICS, Audit, Topic
 from judging.checking.check_report import CheckResult, finding_groups, group_lines, wrapped
 from judging.pages.score_table import NOTICE
 from judging.pages.table import Table
-from judging.scoring.score import Score
 from mlevents.terminal_escape import printable, shortened
 
 LISTED: Final = 5  # largest number of findings of one group that the text lists for a topic; JSON has all
@@ -23,25 +22,16 @@ def about(audit: Audit, topic: Topic | None) -> list[CheckResult]:
     return [replace(result, findings=of) for result, of in zip(audit.results, of_results, strict=True) if of]
 
 
-def totals(audit: Audit) -> dict[str, str]:
-    """Return the facts of the summary by their names."""
-    logs = [result for result in audit.results if result.kind == "log"]
-    failed = [log for log in logs if log.strict == "fail"]
-    dropped = sum(log.dropped for log in failed)
-    sets = [result for result in audit.results if result.kind == "set" and result.strict == "fail"]
-    return {
-        "submitters": f"{audit.submitters}",
-        "systems": f"{audit.systems}",
-        "sets": f"{len(audit.scores)}, {len(sets)} with errors of the set",
-        "logs": f"{audit.logs:,}, {len(failed)} with errors ({dropped} of them dropped in their sets)",
-        "scores": f"{sum(score.score_minutes is not None for score in audit.scores)} of {len(audit.scores)} sets",
-    }
-
-
 def as_text(audit: Audit, width: int | None = None) -> str:
     """Format an audit as lines of at most 100 columns, the summary first; its table folded to `width`."""
+    failed = [result for result in audit.results if result.strict == "fail"]
+    logs, sets = ([result for result in failed if result.kind == kind] for kind in ("log", "set"))
+    dropped, scored = sum(log.dropped for log in logs), [of for of in audit.scores if of.score_minutes is not None]
     lines = [f"Audit of {printable(audit.name)}", ""]
-    lines += [f"  {name:<12} {text}" for name, text in totals(audit).items()] + [""]
+    lines += [f"  submitters   {audit.submitters}", f"  systems      {audit.systems}"]
+    lines += [f"  sets         {len(audit.scores)}, {len(sets)} with errors of the set"]
+    lines += [f"  logs         {audit.logs:,}, {len(logs)} with errors ({dropped} of them dropped in their sets)"]
+    lines += [f"  scores       {len(scored)} of {len(audit.scores)} sets", ""]
     lines += ["findings", *(f"  {count:>5}  {title}" for title, count in audit.counts().items()), ""]
     for topic in TOPICS:
         if results := about(audit, topic):
@@ -49,15 +39,12 @@ def as_text(audit: Audit, width: int | None = None) -> str:
     if listed := list(group_lines(about(audit, None), Path())):
         lines += ["Other errors and warnings", *listed, ""]
     widths = {"submitter": 14, "system": 34, "benchmark": 16, "runs": 8, "minutes": 9}
-    rows = [[*map(shortened, score_row(score), widths.values())] for score in audit.scores]
+    rows = []
+    for of in audit.scores:
+        runs = f"{sum(time is not None for time in of.runs)} of {len(of.runs)}"
+        minutes = "" if of.score_minutes is None else f"{of.score_minutes:.3f}"
+        rows.append([*map(shortened, (of.submitter, of.system, of.benchmark, runs, minutes), widths.values())])
     return "\n".join([*lines, *Table([*widths], rows).lines(width), "", NOTICE, ""])
-
-
-def score_row(score: Score) -> list[str]:
-    """Return submitter, system, benchmark, runs and score of a set as texts."""
-    finished = sum(time is not None for time in score.runs)
-    minutes = "" if score.score_minutes is None else f"{score.score_minutes:.3f}"
-    return [score.submitter, score.system, score.benchmark, f"{finished} of {len(score.runs)}", minutes]
 
 
 def as_json(audit: Audit) -> str:

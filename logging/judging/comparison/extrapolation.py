@@ -25,7 +25,6 @@ MOST_WAITING: Final = 0.1  # share of the time without a core above which a prof
 LENGTH: Final = re.compile(r"_x([0-9]+(?:[.][0-9]+)?)$")
 """End of the name of a sweep's config: length of its schedule, as a multiple of the config's own."""
 MAX_NAMED: Final = 8  # curves in a message
-NO_ENERGY: Final = "a profile of other hardware has no energy"
 
 
 def over_schedule(progress: Sequence[float], values: Sequence[float], until: float = 1.0) -> float:
@@ -159,7 +158,7 @@ def _on_machine(
                 ratio: {seed: replace(run, minutes=own.seconds(run, ratio, rules) / 60) for seed, run in runs.items()}
                 for ratio, runs in curve.budgets.items()
             }
-            facts = {"extrapolated": f"{hardware} ({own.file})", "energy": NO_ENERGY}
+            facts = {"extrapolated": f"{hardware} ({own.file})", "energy": "a profile of other hardware has no energy"}
             shifted.append(replace(curve, budgets=budgets, hourly=price, joules={}, **facts))
     notes = [
         f"{rates.file}: measured while its thread waited for a core for {waited:.0%} of the time, so times are too long"

@@ -38,14 +38,10 @@ def _minutes(answer: Answer) -> float:
 
 def text(answer: Answer, asked: float | Budget) -> str:
     """Return the time to a quality or the quality at a budget with its interval, "" if it is not known."""
-    found, form = (answer.quality, "{:.4f}".format) if isinstance(asked, Budget) else (answer.minutes, _time)
+    found, form = (answer.quality, "{:.4f}".format) if isinstance(asked, Budget) else (answer.minutes, time)
     if found is None:
-        return "" if answer.at_most is None else f"at most {_time(answer.at_most)}"
+        return "" if answer.at_most is None else f"at most {time(answer.at_most)}"
     return "~" * answer.extrapolated + bracketed([form(value) for value in (found.value, *(found.bounds or ()))])
-
-
-def _time(minutes: float) -> str:
-    return time(minutes * 60)
 
 
 def table(answers: Sequence[Answer], asked: float | Budget, winner: Answer | None) -> Table:

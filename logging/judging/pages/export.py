@@ -138,5 +138,4 @@ def write_tensorboard(runs: Iterator[Run], folder: Path) -> int:
     return count
 
 
-Writer = Callable[[Iterator[Run], Any], int]
-WRITERS: Final[Mapping[str, Writer]] = {"csv": write_csv, "tensorboard": write_tensorboard}
+WRITERS: Final[Mapping[str, Callable[[Iterator[Run], Any], int]]] = {"csv": write_csv, "tensorboard": write_tensorboard}

@@ -98,7 +98,12 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality", confidence: float
         what: one of `WHAT`; only the quality has the panel of times to train.
         confidence: of each speed-up's interval; default: so that all hold at once with 95 % (Bonferroni)."""
     records = [record for runs in sets.values() for record in runs]
-    benchmark = _one_benchmark(sets, records)
+    benchmarks = sorted({record.benchmark for record in records if record.benchmark})
+    if len(benchmarks) > 1:
+        raise PlotError(f"{' and '.join(benchmarks)} have different metrics; plot each benchmark separately.")
+    if len(sets) > len(COLOURS):
+        raise PlotError(f"{len(sets)} sets are too many for one figure; plot at most {len(COLOURS)}.")
+    benchmark = next(iter(benchmarks), "unknown benchmark")
     minutes = {name: [_curve(run, what) for run in runs] for name, runs in sets.items()}
     ends = [curve[0][-1] for curves in minutes.values() for curve in curves if curve[0]]
     if not ends:
@@ -169,15 +174,6 @@ def _curve(run: RunSummary, what: str) -> Curve:
         return [point.minutes for point in run.quality], [point.value for point in run.quality]
     logged = [point for point in points(read(run.path)) if point.kind == WHAT[what]]
     return [point.minutes for point in logged], [point.value for point in logged]
-
-
-def _one_benchmark(sets: Sets, records: Sequence[RunSummary]) -> str:
-    benchmarks = {record.benchmark for record in records if record.benchmark}
-    if len(benchmarks) > 1:
-        raise PlotError(f"{' and '.join(sorted(benchmarks))} have different metrics; plot each benchmark separately.")
-    if len(sets) > len(COLOURS):
-        raise PlotError(f"{len(sets)} sets are too many for one figure; plot at most {len(COLOURS)}.")
-    return benchmarks.pop() if benchmarks else "unknown benchmark"
 
 
 def _draw_set(axes: Any, runs: Sequence[RunSummary], curves: Sequence[Curve], colour: str) -> None:

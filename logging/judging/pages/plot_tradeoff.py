@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from judging.comparison.tradeoff import LEAST_SEEDS, Comparison, Gain
 from judging.pages.plot import COLOURS, GREY, MAX_NAME_LENGTH, _style, metric_of, new_figure
@@ -11,8 +11,6 @@ from judging.pages.score_table import NOTICE
 from mlevents.student_t import quantile
 from mlevents.summary import RunSummary
 from mlevents.terminal_escape import shortened
-
-FACE: Final = "white"  # fill of the marker of an extrapolated point
 
 
 def plot_tradeoff(comparisons: Sequence[Comparison], out: Path, runs: Sequence[RunSummary]) -> None:
@@ -48,7 +46,7 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison], metric: str) -> None:
             linewidth=1.8 if shown else 0.8,
             linestyle="--" if curve.extrapolated else "-",
             marker="o",
-            markerfacecolor=FACE if curve.extrapolated else colour,
+            markerfacecolor="white" if curve.extrapolated else colour,
             markersize=4.5 if shown else 3,
             capsize=2,
             zorder=3 if shown else 2,

@@ -47,7 +47,7 @@ def table(curves: Sequence[Comparison]) -> Table:
                     shortened(curve.label, LONGEST_LABEL) if place == 0 else "",
                     gain.length,
                     f"{gain.quality:.4f}{spread}{' *' if gain.frontier else ''}",
-                    about + time(gain.minutes * 60),
+                    about + time(gain.minutes),
                     *["-" if gain.usd is None else about + dollars(gain.usd)] * priced,
                     *["-" if gain.joules is None else energy_text(gain.joules)] * bool(energy),
                     *(("-", "-", "baseline") if curve is curves[0] else gained(gain)),
@@ -64,8 +64,9 @@ def gained(gain: Gain) -> tuple[str, str, str]:
     return gain.quality_at_equal_time.difference, gain.speed_up.text(reach=gain.reach), gain.verdict
 
 
-def time(seconds: float) -> str:
+def time(minutes: float) -> str:
     """Return a time in seconds, from ten minutes on in minutes."""
+    seconds = minutes * 60
     return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.1f} min"
 
 

@@ -19,8 +19,6 @@ COUNTED: Final = {keys.EPOCH_NUM: None, keys.SAMPLES_COUNT: SAMPLES, keys.STEP_N
 
 LEAST_COLD_START: Final = 0.02  # share of the time to train by which a slow first epoch is worth a note
 
-Mean = Callable[[Sequence[float]], float]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunParts:
@@ -108,7 +106,7 @@ def shared_unit(runs: Sequence[RunParts]) -> str | None:
     return next((unit for unit in runs[0].amounts if all(unit in run.amounts for run in runs)), None)
 
 
-def time_parts(runs: Sequence[RunParts], unit: str, mean: Mean = fmean) -> TimeParts:
+def time_parts(runs: Sequence[RunParts], unit: str, mean: Callable[[Sequence[float]], float] = fmean) -> TimeParts:
     """Return the mean parts of `runs`, none of which lacks `unit`."""
     minutes, training = mean([run.minutes for run in runs]), mean([run.training_minutes for run in runs])
     amount = mean([run.amounts[unit] for run in runs])

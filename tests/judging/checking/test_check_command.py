@@ -256,14 +256,9 @@ def test_one_result_is_told_with_paths_relative_to_its_folder_and_wrapped_messag
     assert result_lines(seed, Path("/elsewhere"))[0].startswith(f"{seed.path}: strict")
 
 
-@pytest.mark.parametrize(
-    ("path", "name"), [("results/round/A/results/s/b/result_0.txt", "A"), ("s/b/result_0.txt", "")]
-)
-def test_the_submitter_is_the_folder_above_the_last_results(path, name):
-    assert result(path).submitter == name
-
-
-def test_totals_are_last_and_alone_if_asked():
+def test_totals_are_last_and_alone_if_asked_and_name_the_folder_above_the_last_results():
+    places = ("results/round/A/results/s/b/result_0.txt", "s/b/result_0.txt")
+    assert [result(place).submitter for place in places] == ["A", ""]
     counts = "2 of 3 logs fail (1 dropped from the score), 1 of 1 sets fail, 1 package passes"
     assert sentence(RESULTS).startswith(f"strict: {counts}, most often by [seed]; official: ")
     totals = ["errors by rule: seed 3", "errors by submitter: A 2, B 1"]

@@ -164,22 +164,6 @@ def test_a_portable_score_is_the_inverse_of_the_paired_ratio_and_names_its_refer
         assert one.portable is None and one.portable_text == ""
 
 
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"dataset": "digits", "quality_target": 0.759}, r"dataset \(imagenet in .* and digits"),
-        ({"quality_target": 0.76}, "quality target"),
-        ({"benchmark": "bert"}, r"benchmark \(resnet in .* and bert"),
-    ],
-)
-def test_unequal_work_is_refused(tmp_path, write_run, write_set, change, match):
-    slow, fast = write_set(tmp_path / "slow", (10.0, 11.0)), write_set(tmp_path / "fast", (7.0,))
-    write_run(fast, 1, minutes=8.0, **change)
-    with pytest.raises(NotComparable, match=match) as caught:
-        compare_sets(summaries(slow), summaries(fast), paired=False)
-    assert "fast/result_1.txt" in str(caught.value)
-
-
 @pytest.mark.parametrize("division", ["open", "closed"])
 def test_sets_of_two_divisions_are_named_with_the_rule_that_forbids_their_comparison(write_run, tmp_path, division):
     sides = []

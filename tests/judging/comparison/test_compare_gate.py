@@ -74,9 +74,13 @@ def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path, write_se
     imagenet = summaries(write_set(tmp_path / "a", times))
     digits = summaries(write_set(tmp_path / "b", times, dataset="digits", quality_target=0.7))
     bert = summaries(write_set(tmp_path / "c", times, benchmark="bert"))
+    mixed = r"dataset \(imagenet in a/result_0.txt and digits in b/result_1.txt\); quality target "
+    with pytest.raises(NotComparable, match=mixed):
+        compare_sets(imagenet[:1], [imagenet[2], digits[1]], paired=False)
     ratio = compare_sets(imagenet, digits, paired=False, allow=["data", "target"])
     assert {difference.kind for difference in ratio.differences} == {"data", "target"} and ratio.target is None
-    with pytest.raises(NotComparable, match="different benchmarks are never compared"):
+    never = r"benchmark \(resnet in .* and bert in .*different benchmarks are never compared"
+    with pytest.raises(NotComparable, match=never):
         compare_sets(imagenet, bert, paired=False, allow=["data", "target", "hardware", "benchmark"])
 
 

@@ -54,8 +54,5 @@ def test_a_look_is_the_interval_of_a_comparison():
     confidence = confidence_of_look(6, LAST)
     assert compare(slow, [1.0] * 6, paired=True, confidence=confidence).verdict == "faster"
     assert 0.95 < confidence_of_look(LAST, LAST) < confidence < confidence_of_look(FIRST_LOOK, LAST) < 1
-
-
-def test_a_look_before_the_first_is_refused():
     with pytest.raises(ValueError, match="the first is after 4"):
         confidence_of_look(3, LAST)

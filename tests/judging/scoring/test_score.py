@@ -22,26 +22,6 @@ from tests.judging.conftest import summaries
 from timedrun.cli import main
 
 
-def test_published_scores_are_reproduced(published):
-    found = {(one.benchmark, one.system.partition("-")[2]): one for one in score([published])}
-    assert len(found) == 4
-    expected = {  # score as published, minutes; geometric mean of the final quality; part of the time evaluating
-        ("resnet", "baseline"): (110.513, 0.76667, 0.009, "84 epochs"),
-        ("resnet", "methods"): (23.789, 0.76166, 0.022, "27 epochs"),
-        ("bert", "baseline"): (21.371, 0.72030, 0.129, "591,360 to 689,920 samples"),
-        ("bert", "methods"): (7.896, 0.72028, 0.107, "591,360 to 689,920 samples"),
-    }
-    text = table(list(found.values()), detailed=True)
-    for name, (minutes, quality, share, progress) in expected.items():
-        one = found[name]
-        assert one.score_minutes == pytest.approx(minutes, abs=5e-4)
-        assert one.quality == pytest.approx(quality, abs=5e-6)
-        assert one.evaluation_share == pytest.approx(share, abs=6e-4)
-        assert (one.submitter, one.division, one.demonstration) == ("MosaicML", "open", False)
-        assert f"{minutes} min (unverified)" in text and progress in text
-    assert found["resnet", "methods"].runs == pytest.approx([23.554, 24.100, 23.546, 24.540, 23.712], abs=5e-4)
-
-
 def test_statistics_are_those_of_the_finished_runs(tmp_path, write_set):
     write_set(tmp_path, [1, 2, 3, 4, 5])
     (one,) = score([tmp_path])
@@ -71,20 +51,12 @@ def test_disturbed_runs_are_named_and_the_score_is_given_without_them(tmp_path, 
     assert "no score of the 2 undisturbed runs alone" in table([few], detailed=True)
 
 
-@pytest.mark.parametrize(
-    ("failure", "why"),
-    [
-        ({"status": "aborted"}, "run that was aborted"),
-        ({"qualities": (0.3, 0.7589)}, "last evaluation below the target"),
-        ({"qualities": (0.3, 0.76, 0.7)}, "target met once, not at the end"),
-        ({"qualities": ()}, "no evaluation at all"),
-    ],
-)
-def test_one_failed_run_is_the_dropped_slowest_and_two_are_no_score(tmp_path, write_run, write_set, failure, why):
+@pytest.mark.parametrize("failure", [{"status": "aborted"}, {"qualities": ()}])
+def test_one_failed_run_is_the_dropped_slowest_and_two_are_no_score(tmp_path, write_run, write_set, failure):
     write_set(tmp_path, [1, 2, 3, 4])
     write_run(tmp_path, 4, minutes=0.5, **failure)
     (one,) = score([tmp_path])
-    assert one.runs == [pytest.approx(1), pytest.approx(2), pytest.approx(3), pytest.approx(4), None], why
+    assert one.runs == [pytest.approx(1), pytest.approx(2), pytest.approx(3), pytest.approx(4), None]
     assert one.reason is None and one.score_minutes == pytest.approx(3.0)
     (tmp_path / "result_0.txt").unlink()
     write_run(tmp_path, 0, **failure)
@@ -187,7 +159,8 @@ def written(tmp_path, write_set) -> Callable[..., Path]:
         ({"status": "aborted"}, "was aborted"),
         ({"qualities": ()}, "has no evaluation with a number before its run_stop"),
         ({"qualities": (0.3, None)}, "has no evaluation with a number before its run_stop"),
-        ({"qualities": (0.3, 0.7)}, "ended at 0.7, but its target is 0.759"),
+        ({"qualities": (0.3, 0.7589)}, "ended at 0.7589, but its target is 0.759"),
+        ({"qualities": (0.3, 0.76, 0.7)}, "ended at 0.7, but its target is 0.759"),
         ({"quality_target": 0.6, "qualities": (0.3, 0.7)}, "ended at 0.7, but its benchmark's target is 0.759"),
         ({"quality_target": 0.8, "qualities": (0.3, 0.77)}, "ended at 0.77, but its target is 0.8"),
         ({"dataset": "digits"}, "logs no quality_target, which a run on other data than the benchmark's must log"),

@@ -80,12 +80,10 @@ def both(tmp_path_factory, write_run) -> Both:
     """Our scores and the summarizer's by "system benchmark"."""
     root = tmp_path_factory.mktemp("packages")
     package = Package(root / "training_results_v2.0" / "Org", write_run)
-    missed = {"qualities": (0.2, 0.3, 0.75)}
     package.add("plain")
     (package.add("one_unreadable") / "result_3.txt").write_bytes(b"")
     package.add("one_aborted", changes={2: {"status": "aborted"}})
     package.add("all_aborted", status="aborted")
-    package.add("all_missed", **missed)
     package.add("six_files", runs=6)
     package.add("four_files", runs=4)
     copies = package.add("copies")
@@ -125,7 +123,6 @@ def test_closed_scaling_is_applied_and_open_scaling_is_not(both):
     ("name", "why"),
     [
         ("all_aborted", "5 of its 5 runs did not reach the target"),
-        ("all_missed", "5 of its 5 runs did not reach the target"),
         ("six_files", "it has 6 runs, and a submission of resnet has exactly 5"),
         ("four_files", "it has 4 runs, and a submission of resnet has exactly 5"),
         ("copies", "are identical files"),

@@ -46,8 +46,6 @@ FILES_A_PROCESS: Final = 100  # logs that pay for the start of a process
 SAMPLES_OF: Final = {EPOCHS: keys.TRAIN_SAMPLES, STEPS: keys.GLOBAL_BATCH_SIZE}
 CITED: Final = {keys.RUN_START, keys.RUN_STOP, keys.SEED, keys.EVAL_ACCURACY, keys.METHOD, *SAMPLES_OF.values()}
 """Keys of the events that values are computed from."""
-NO_ACCELERATOR: Final = ("", "n/a", "none", "-")
-
 
 Prices = Sequence[tuple[str, float, bool]]
 """US dollars per hour of the systems whose name or hardware matches a shell pattern, or, if True, of each of their
@@ -220,7 +218,7 @@ def _hardware(description: Path) -> tuple[Mapping[str, Any], int | None, str]:
     counts = [re.match(r"\s*(\d{1,6})", _text(system.get(k))) for k in ("number_of_nodes", "accelerators_per_node")]
     number = int(counts[0][1]) * int(counts[1][1]) if counts[0] and counts[1] else None
     name = _text(system.get("accelerator_model_name"))
-    if name.lower() in NO_ACCELERATOR or not number:
+    if name.lower() in ("", "n/a", "none", "-") or not number:
         name = _text(system.get("host_processor_model_name"))
     return system, number or None, name
 
