@@ -61,7 +61,7 @@ def test_a_log_passes_mlcommons_checker_and_the_strict_checks(tmp_path, benchmar
             run.evaluating(**{run.benchmark.unit: number * every})
             now += 60
             assert run.evaluated(value) is (value == reaching)
-    verdict = mlcommons.check_log(path, f"{round_}.0")
+    verdict = mlcommons.check_logs([path], f"{round_}.0")[0]
     assert (verdict.verdict, verdict.messages) == ("pass", ())
     report = check(path, f"{round_}.0")
     wrong = [finding for finding in report.findings if finding.level == "error"]
