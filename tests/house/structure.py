@@ -76,7 +76,7 @@ def product_modules() -> dict[str, Path]:
 
 
 def imported_modules(path: Path, modules: Mapping[str, Path]) -> set[str]:
-    """Return the `modules` that a file imports anywhere in it, inside functions and `if TYPE_CHECKING` too."""
+    """Return what a file imports anywhere in it, inside functions and `if TYPE_CHECKING` too: `modules` and others."""
     imported: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -84,14 +84,19 @@ def imported_modules(path: Path, modules: Mapping[str, Path]) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = (f"{node.module}.{alias.name}" for alias in node.names)
             imported |= {name if name in modules else node.module for name in names}
-    return imported & modules.keys()
+    return imported
 
 
 @functools.cache
+def all_imports() -> dict[str, set[str]]:
+    """Return what each module of the product imports."""
+    modules = product_modules()
+    return {name: imported_modules(path, modules) for name, path in modules.items()}
+
+
 def imports() -> dict[str, set[str]]:
     """Return the modules of the product that each of its modules imports."""
-    modules = product_modules()
-    return {name: imported_modules(path, modules) - {name} for name, path in modules.items()}
+    return {name: imported & all_imports().keys() - {name} for name, imported in all_imports().items()}
 
 
 def graph_of(package: str) -> Graph:
