@@ -153,16 +153,7 @@ def main() -> None:
     print(f"{'examples':9}{examples:7} lines, of docstrings, counted apart")
     print(f"{', '.join(OTHER_KINDS)}: {lines(EVERYWHERE, OTHER_KINDS)} lines")
     parts = [f"timedrun.{part}" for part in ("methods", "runner", "racing", "evidence", "commands")]
-    for package in (
-        "mlevents",
-        "judging",
-        "referee",
-        "timedrun",
-        *parts,
-        "image_classification",
-        "image_segmentation",
-        "language_model",
-    ):
+    for package in (*(Path(folder).name for folder in PACKAGES), *parts):
         graph = graph_of(package)
         print(", ".join(f"{name} {value}" for name, value in ({"package": package} | graph._asdict()).items()))
     print("verbs {}, options {}".format(*verbs_and_options()))

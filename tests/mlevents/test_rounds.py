@@ -66,25 +66,21 @@ def test_benchmarks_runs_init_limits_and_words_are_the_tools(name):
 @pytest.mark.parametrize("name", MLPERF_RULESETS)
 def test_targets_are_those_of_the_closed_rule_files(name):
     for benchmark, own in ruleset(name).benchmarks.items():
-        assert_same_target(name, benchmark, own)
-
-
-def assert_same_target(name, benchmark, own):
-    entries = rule_files.entries(name, f"closed_{benchmark}")
-    text = (entries.get("aggregated_eval_accuracy") or entries["eval_accuracy"])["ATLEAST_ONE_CHECK"]
-    text = text.replace("s['target_accuracy']", {"dlrmv4": "0.75", "qwen35_397b_grpo": "0.69"}.get(benchmark, ""))
-    if own.parts:
-        for part, target in own.parts.items():
-            stated = set(re.findall(rf"\['{part}'\] ([<>]=) ([0-9.]+)", text))
-            stated |= {(">=", number) for number in re.findall(rf"([0-9.]+) <= v\['value'\]\['{part}'\]", text)}
-            assert (target.direction, target.target) in {(sign, float(number)) for sign, number in stated}, benchmark
-        assert (own.target, own.direction) == tuple(dataclasses.astuple(next(iter(own.parts.values())))), benchmark
-    else:
-        sign, number = re.search(r"v\['value'\] ([<>]=?) ([0-9.]+)", text).groups()
-        stated = (sign[0] + "=", sign == ">", float(number))
-        assert (own.direction, own.target_excluded, own.target) == stated, benchmark
-    progress = keys.SAMPLES_COUNT if "samples_count" in str(entries) else keys.EPOCH_NUM
-    assert own.progress == (keys.STEP_NUM if "step_num" in str(entries) else progress), benchmark
+        entries = rule_files.entries(name, f"closed_{benchmark}")
+        text = (entries.get("aggregated_eval_accuracy") or entries["eval_accuracy"])["ATLEAST_ONE_CHECK"]
+        text = text.replace("s['target_accuracy']", {"dlrmv4": "0.75", "qwen35_397b_grpo": "0.69"}.get(benchmark, ""))
+        if own.parts:
+            for part, target in own.parts.items():
+                stated = set(re.findall(rf"\['{part}'\] ([<>]=) ([0-9.]+)", text))
+                stated |= {(">=", number) for number in re.findall(rf"([0-9.]+) <= v\['value'\]\['{part}'\]", text)}
+                assert (target.direction, target.target) in {(sign, float(text)) for sign, text in stated}, benchmark
+            assert (own.target, own.direction) == tuple(dataclasses.astuple(next(iter(own.parts.values())))), benchmark
+        else:
+            sign, number = re.search(r"v\['value'\] ([<>]=?) ([0-9.]+)", text).groups()
+            stated = (sign[0] + "=", sign == ">", float(number))
+            assert (own.direction, own.target_excluded, own.target) == stated, benchmark
+        progress = keys.SAMPLES_COUNT if "samples_count" in str(entries) else keys.EPOCH_NUM
+        assert own.progress == (keys.STEP_NUM if "step_num" in str(entries) else progress), benchmark
 
 
 @pytest.mark.parametrize("name", MLPERF_RULESETS)
