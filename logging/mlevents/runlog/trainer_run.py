@@ -124,7 +124,6 @@ class MLPerfRun:
 
     @property
     def ended(self) -> bool:
-        """Return True if the log has its run_stop."""
         return self._log.stopped
 
     def start(self) -> None:
