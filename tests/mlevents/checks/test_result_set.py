@@ -39,18 +39,6 @@ def rules(records):
     return [(finding.level, finding.rule) for finding in found(records)]
 
 
-def test_the_same_file_twice_is_a_copy_even_with_another_seed(make_set):
-    def change(runs):
-        runs[3] = [dict(record) for record in runs[1]]
-        put(runs[3], "seed", 4)
-
-    runs = make_set(change=change)
-    (finding,) = found(runs)
-    assert (finding.level, finding.rule) == ("error", "copied-log")
-    assert "result_1.txt, result_3.txt" in finding.message
-    assert ("error", "copied-log") in rules([*runs[:3], runs[4], runs[0]])
-
-
 ACCURACIES = (0.3, 0.5, 0.6, 0.7, 0.76)
 
 
