@@ -144,12 +144,6 @@ def _adds_edited_copy(folder: Path) -> None:
         path.write_text(text.replace('"key": "seed", "value": ', '"key": "seed", "value": 1'))
 
 
-def _power(*nodes: tuple[str, ...]) -> Change:
-    """A power folder for each result, with these files; () leaves a result without one."""
-    files = [f"{RESULTS}/power/result_{number}/{name}" for number, names in enumerate(nodes) for name in names]
-    return lambda folder: [_write(folder / file, "") for file in files]
-
-
 def _links(place: str, target: str) -> Change:
     return lambda folder: os.symlink(target, folder / place)
 
@@ -163,7 +157,6 @@ def _edits_log(folder: Path) -> None:
 
 
 _PARAMETERS, _SYSTEM = "package_checker_params", f"results/{SYSTEM}"
-_ONE = ("node_0.txt",)
 
 MUTATIONS: dict[str, tuple[Change, str, str, str | None]] = {
     "four results": (_deletes(f"{RESULTS}/result_4.txt"), "run-count", "error", "fail"),
@@ -190,10 +183,6 @@ MUTATIONS: dict[str, tuple[Change, str, str, str | None]] = {
     "logs of another organisation": (_logs("submission_org", "Rival"), "organization-agrees", "error", None),
     "logs under two systems": (_adds_system, "copied-log", "error", None),
     "edited logs under two systems": (_adds_edited_copy, "copied-log", "error", None),
-    "power of all runs but one": (_power(_ONE, _ONE, _ONE, _ONE, ()), "power-folder", "error", None),
-    "power of nodes from 1": (_power(*[("node_1.txt",)] * 5), "power-files", "error", "fail"),
-    "power of a node x": (_power(*[("node_x.txt",)] * 5), "power-files", "error", "breaks off"),
-    "power of two nodes once": (_power(("node_0.txt", "node_1.txt"), *[_ONE] * 4), "power-files", "error", None),
     "result is a link out": (_links(f"{RESULTS}/result_5.txt", "/etc/hostname"), "link", "error", None),
     "log changed after packaging": (_packed_then(_edits_log), "manifest", "error", None),
     "file added after packaging": (_packed_then(_writes("benchmarks/x.py", "")), "manifest", "error", None),
