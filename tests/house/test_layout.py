@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import structure
+from tests.house import rooms, structure
 from timedrun.commands.parser import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,16 +22,8 @@ BENCHMARKS = {"image_classification", "image_segmentation", "language_model"}
 
 @pytest.mark.parametrize("variables", [{}, {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'logging'}"}])
 def test_pythons_logging_is_pythons_own_however_python_starts(variables):
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE],
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(STANDARD)
+    probe = [sys.executable, "-c", PROBE]
+    assert subprocess.check_output(probe, cwd=ROOT, env=os.environ | variables, text=True).startswith(STANDARD)
 
 
 def test_the_logging_folder_is_no_package():
@@ -85,6 +77,11 @@ def test_a_module_that_has_moved_is_imported_by_its_old_name_with_a_warning(old,
     assert module is importlib.import_module(new) and module.__spec__.name == new
     with pytest.raises(ModuleNotFoundError, match=r"timedrun\.runner\.run\.gone"):
         importlib.import_module("timedrun.run.gone")
+
+
+def test_a_race_of_commands_passes_few_rooms_and_returns_to_none():
+    passed, returns = rooms.flow(rooms.PATHS["race of commands"])
+    assert len(passed) <= 8 and returns == [], passed
 
 
 def test_the_top_of_timedrun_has_few_modules():

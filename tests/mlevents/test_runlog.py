@@ -83,16 +83,6 @@ def test_an_interval_is_logged_by_its_own_method_and_metadata_cannot_hide_the_ca
         getattr(RunLog(None), method)(key, **metadata)
 
 
-def test_without_a_path_everything_is_checked_and_nothing_written(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    log = RunLog(None)
-    with pytest.raises(TypeError):
-        log.event("loss", torch.tensor(1.0))
-    log.end(keys.RUN_STOP, status="success")
-    assert log.stopped and not log.is_gone
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_callers_file_is_named_from_its_package_on(tmp_path, path):
     package = tmp_path / "outer" / "inner"
     package.mkdir(parents=True)

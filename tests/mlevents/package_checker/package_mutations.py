@@ -63,15 +63,15 @@ def write_good_package(folder: Path) -> Path:
     return folder
 
 
-def write_manifest(folder: Path) -> None:
+def write_manifest(folder: Path, commit: str = "0" * 40, dirty: bool = False) -> None:
     """A manifest.json with the digest of every file, as `timedrun package` writes one."""
     files = {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
         if path.is_file()
     }
-    source = {"commit": "0" * 40, "dirty": False}
-    (folder / "manifest.json").write_text(json.dumps({"files": files, "source": source}))
+    content = {"files": files, "source": {"commit": commit, "dirty": dirty}}
+    (folder / "manifest.json").write_text(json.dumps(content))
 
 
 def _write(path: Path, text: str) -> None:
@@ -137,6 +137,11 @@ def _adds_system(folder: Path) -> None:
     (folder / "systems/desktop.json").write_text(json.dumps({**DESCRIPTION, "system_name": "desktop"}))
 
 
+def _names_another_system(folder: Path) -> None:
+    _adds_system(folder)
+    _logs("submission_platform", "desktop")(folder)
+
+
 def _adds_edited_copy(folder: Path) -> None:
     _adds_system(folder)
     for path in (folder / "results/desktop/resnet").iterdir():
@@ -181,10 +186,13 @@ MUTATIONS: dict[str, tuple[Change, str, str, str | None]] = {
     "system without results": (_deletes(RESULTS), "results-missing", "error", None),
     "logs of bert": (_logs("submission_benchmark", "bert"), "benchmark-agrees", "error", None),
     "logs of another organisation": (_logs("submission_org", "Rival"), "organization-agrees", "error", None),
+    "logs of another system": (_names_another_system, "platform-agrees", "error", None),
     "logs under two systems": (_adds_system, "copied-log", "error", None),
     "edited logs under two systems": (_adds_edited_copy, "copied-log", "error", None),
     "result is a link out": (_links(f"{RESULTS}/result_5.txt", "/etc/hostname"), "link", "error", None),
     "log changed after packaging": (_packed_then(_edits_log), "manifest", "error", None),
+    "packaged without a commit": (lambda folder: write_manifest(folder, "unknown"), "provenance", "warning", None),
+    "packaged with changes": (lambda folder: write_manifest(folder, dirty=True), "provenance", "warning", None),
     "file added after packaging": (_packed_then(_writes("benchmarks/x.py", "")), "manifest", "error", None),
 }
 """Damage to a good package -> change, strict rule and its level, and what MLCommons' package checker does: it fails or
