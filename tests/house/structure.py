@@ -75,23 +75,19 @@ def product_modules() -> dict[str, Path]:
     return modules
 
 
-def imported_modules(path: Path, modules: Mapping[str, Path]) -> set[str]:
-    """Return what a file imports anywhere in it, inside functions and `if TYPE_CHECKING` too: `modules` and others."""
-    imported: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = (f"{node.module}.{alias.name}" for alias in node.names)
-            imported |= {name if name in modules else node.module for name in names}
-    return imported
-
-
 @functools.cache
 def all_imports() -> dict[str, set[str]]:
-    """Return what each module of the product imports."""
+    """Return what each module of the product imports anywhere in it, inside functions and `if TYPE_CHECKING` too."""
     modules = product_modules()
-    return {name: imported_modules(path, modules) for name, path in modules.items()}
+    found: dict[str, set[str]] = {module: set() for module in modules}
+    for module, path in modules.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found[module] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = (f"{node.module}.{alias.name}" for alias in node.names)
+                found[module] |= {name if name in modules else node.module for name in names}
+    return found
 
 
 def imports() -> dict[str, set[str]]:

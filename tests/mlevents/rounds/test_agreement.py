@@ -4,6 +4,7 @@ import copy
 import functools
 import math
 import re
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from mlevents.checks.check_context import CheckedRun
 from mlevents.checks.log_check import check_record
 from mlevents.checks.required_keys import check_required
 from mlevents.event import Finding
+from mlevents.mlcommons import _repaired
+from mlevents.mlcommons.process import Workplace
 from mlevents.rounds import MLPERF_RULESETS, RequiredKey, ruleset
 from tests.mlevents.rounds import rule_files
 from tests.mlevents.rounds.synthetic_logs import Case, Record, cases_of, log_of, record_of
@@ -27,8 +30,11 @@ STRICTER = {"value-filled", "one-occurrence"}  # null for an empty text; a secon
 
 
 @pytest.fixture(scope="module")
-def repaired(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return rule_files.repaired_checker(tmp_path_factory.mktemp("repaired"))
+def repaired() -> Iterator[Path]:
+    """MLCommons' checker with every declared defect repaired, as logs of those rounds are judged by."""
+    with Workplace() as place:
+        defects = [defect for rules in MLPERF_RULESETS.values() for defect in rules.defects]
+        yield _repaired(place, defects) / "mlperf_logging" / "compliance_checker"
 
 
 def required(name: str, records: list[Record]) -> list[Finding]:
