@@ -119,7 +119,6 @@ def _refused(name: str) -> float:
 
 _PLAIN: Final = JSONDecoder(parse_constant=_refused)
 _USUAL: Final = f"{MARK} {{".encode()
-_FOLLOWED: Final = ("record-alone", "text follows the record on its line, which MLCommons' checker rejects")
 
 
 class LogReader:
@@ -213,7 +212,7 @@ class LogReader:
                 return
             position = part.find(MARK, end)
             if event is not None and position < 0 and part[end:].strip():
-                self._problem(*_FOLLOWED)
+                self._problem("record-alone", "text follows the record on its line, which MLCommons' checker rejects")
 
     def _record(self, text: str, start: int) -> tuple[Event | None, int]:
         """Return the event of the record whose JSON begins at `start`, and the position after it."""

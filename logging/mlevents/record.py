@@ -49,15 +49,12 @@ class RunRecord:
         return values
 
     def all(self, key: str) -> list[Event]:
-        """Return all events with `key`, in file order."""
         return list(self.by_key.get(key, ()))
 
     def first(self, key: str) -> Event | None:
-        """Return the first event with `key`, or None."""
         return next(iter(self.by_key.get(key, ())), None)
 
     def last(self, key: str) -> Event | None:
-        """Return the last event with `key`, or None."""
         return next(reversed(self.by_key.get(key, ())), None)
 
     def value(self, key: str, default: Any = None) -> Any:
@@ -72,17 +69,15 @@ class RunRecord:
 
     @property
     def benchmark(self) -> str | None:
-        """The value of submission_benchmark; like the next two None unless logged as a string."""
+        """The value of submission_benchmark, None unless logged as a string; like the next two, by their keys."""
         return self.text(keys.SUBMISSION_BENCHMARK)
 
     @property
     def division(self) -> str | None:
-        """The value of submission_division."""
         return self.text(keys.SUBMISSION_DIVISION)
 
     @property
     def dataset(self) -> str | None:
-        """The value of dataset, a key of this project."""
         return self.text(keys.DATASET)
 
     @property

@@ -75,23 +75,24 @@ def product_modules() -> dict[str, Path]:
     return modules
 
 
-def imported_modules(path: Path, modules: Mapping[str, Path]) -> set[str]:
-    """Return the `modules` that a file imports anywhere in it, inside functions and `if TYPE_CHECKING` too."""
-    imported: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = (f"{node.module}.{alias.name}" for alias in node.names)
-            imported |= {name if name in modules else node.module for name in names}
-    return imported & modules.keys()
-
-
 @functools.cache
+def all_imports() -> dict[str, set[str]]:
+    """Return what each module of the product imports anywhere in it, inside functions and `if TYPE_CHECKING` too."""
+    modules = product_modules()
+    found: dict[str, set[str]] = {module: set() for module in modules}
+    for module, path in modules.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found[module] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = (f"{node.module}.{alias.name}" for alias in node.names)
+                found[module] |= {name if name in modules else node.module for name in names}
+    return found
+
+
 def imports() -> dict[str, set[str]]:
     """Return the modules of the product that each of its modules imports."""
-    modules = product_modules()
-    return {name: imported_modules(path, modules) - {name} for name, path in modules.items()}
+    return {name: imported & all_imports().keys() - {name} for name, imported in all_imports().items()}
 
 
 def graph_of(package: str) -> Graph:
@@ -148,16 +149,7 @@ def main() -> None:
     print(f"{'examples':9}{examples:7} lines, of docstrings, counted apart")
     print(f"{', '.join(OTHER_KINDS)}: {lines(EVERYWHERE, OTHER_KINDS)} lines")
     parts = [f"timedrun.{part}" for part in ("methods", "runner", "racing", "evidence", "commands")]
-    for package in (
-        "mlevents",
-        "judging",
-        "referee",
-        "timedrun",
-        *parts,
-        "image_classification",
-        "image_segmentation",
-        "language_model",
-    ):
+    for package in (*(Path(folder).name for folder in PACKAGES), *parts):
         graph = graph_of(package)
         print(", ".join(f"{name} {value}" for name, value in ({"package": package} | graph._asdict()).items()))
     print("verbs {}, options {}".format(*verbs_and_options()))

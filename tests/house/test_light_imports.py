@@ -24,7 +24,7 @@ def loaded_after(*statements: str) -> str:
 
 
 def test_no_module_of_the_check_and_score_path_imports_anything_heavy():
-    statements = [f"import {module}" for module in MODULES]
+    statements = ["from timedrun import mlperf_run", *(f"import {module}" for module in MODULES)]
     assert loaded_after(*statements) == "".join(f"{statement} []\n" for statement in statements)
 
 

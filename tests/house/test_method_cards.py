@@ -42,10 +42,12 @@ def test_a_card_names_methods_and_settings_that_exist(name):
 
 @pytest.mark.parametrize("name", [name for name, card in cards().items() if card.setting])
 def test_the_options_of_a_setting_are_those_of_a_benchmark(name):
+    parser = cli.parser()
+
     def accepted(benchmark: str, config: str) -> bool:
         words = ["show", benchmark, config, *cards()[name].setting.split()]
         try:
-            settings_of(*cli.parser().parse_known_args(words))
+            settings_of(*parser.parse_known_args(words))
         except (SystemExit, UsageError):
             return False
         return True

@@ -16,9 +16,19 @@ RACE = ("--quality", "accuracy {}", "--target", "0.9", "--runs", "3", "--start",
 COMMAND = ("--keep-if", "time < 1.05x", "--", f"{sys.executable} train.py")
 
 
-def raced(folder: Path, *words: str, fail_on: str = "discard", results: str = "race") -> tuple[int, str]:
+DISCARDED = """#!/bin/sh
+mkdir -p "$RESULTS" && touch "$RESULTS/report.md"
+printf ' "decision": "discard",\\n' > "$RESULTS/race.json" && exit 1
+"""
+
+
+def raced(folder: Path, *words: str, fail_on: str = "discard", results: str = "race", **others: str) -> tuple[int, str]:
     """Return exit code and errors of the script in the repository `folder`; its results and outputs are beside that."""
-    known = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "FAIL_ON": fail_on, "RESULTS": f"../{results}"}
+    known = others | {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "FAIL_ON": fail_on,
+        "RESULTS": f"../{results}",
+    }
     known |= {f"GITHUB_{name}": str(folder.parent / name) for name in ("STEP_SUMMARY", "OUTPUT")}
     done = subprocess.run([SCRIPT, *words], cwd=folder, env=known, capture_output=True, text=True, timeout=100)
     return done.returncode, done.stderr
@@ -26,9 +36,9 @@ def raced(folder: Path, *words: str, fail_on: str = "discard", results: str = "r
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository whose `main` trains for 0.2 s, begins the branches `fast` and `slow`, and is the fastest then."""
+    """A repository whose `main` trains for 0.2 s, begins the branch `fast`, and is the fastest then."""
     git(tmp_path, "init", "--quiet", "--initial-branch", "main", "repository")
-    for branch, seconds, *base in (("main", 0.2), ("fast", 0.05, "main"), ("slow", 0.6, "main"), ("main", 0, "main")):
+    for branch, seconds, *base in (("main", 0.2), ("fast", 0.05, "main"), ("main", 0, "main")):
         git(folder := tmp_path / "repository", "checkout", "--quiet", "-B", branch, *base)
         (folder / "train.py").write_text(TRAIN.format(seconds))
         git(folder, "add", "."), git(folder, "commit", "--quiet", "-m", f"{seconds} s")
@@ -44,8 +54,15 @@ def test_a_head_is_compared_with_where_it_began_and_fails_as_asked(repository):
     order = ["as fast as", ": faster (3 pairs", "**Decision:** keep", "| config |", "Disturbed: ", "Environment: "]
     assert sorted(order, key=summary.index) == order and "train.py\n\nResult not verified by" in summary
     assert (repository.parent / "OUTPUT").read_text() == "decision=keep\nfolder=../race\n"
-    assert raced(repository, "main", "slow", *timed, results="none", fail_on="none")[0] == 0
-    assert raced(repository, "main", "fast", *RACE, *COMMAND, results="none")[0] == 2  # that is another race's
+    assert raced(repository, "main", "fast", *RACE, *COMMAND)[0] == 2  # that is another race's
+
+
+def test_a_head_that_is_discarded_fails_unless_told_otherwise(repository, tmp_path):
+    (tmp_path / "timedrun").write_text(DISCARDED)
+    (tmp_path / "timedrun").chmod(0o755)
+    for fail_on, code in (("discard", 1), ("keep", 0), ("none", 0)):
+        known = {"fail_on": fail_on, "TIMEDRUN": str(tmp_path / "timedrun")}
+        assert raced(repository, "main", "fast", **known)[0] == code
 
 
 def test_what_cannot_be_raced_fails_with_a_reason(repository):

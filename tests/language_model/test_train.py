@@ -59,7 +59,7 @@ def test_a_run_at_its_target_passes_both_checkers(methods, tiny_store, tmp_path)
     run = trained(config, RunLog(path), data_folder=tiny_store)
     assert run.outcome is Outcome.REACHED
     assert check(path, "2.1.0").passed
-    assert mlcommons.check_log(path, "2.1.0").verdict == "pass"
+    assert mlcommons.check_logs([path], "2.1.0")[0].verdict == "pass"
     log = record.read(path)
     assert log.value("attention") == "sdpa_grouped"
     assert "unpadding" in [event.value for event in log.all(keys.METHOD)]

@@ -91,13 +91,7 @@ def shifting(shift_ms: int, *keys: str, number: int = 0) -> Change:
 
 def lines_of(records: Records) -> list[str]:
     """The records as mlperf_logging itself encodes them; fields a record lacks stay away."""
-    lines = []
-    for record in records:
-        if len(record) == 6:
-            lines.append(mllog._encode_log(*record.values()))
-        else:
-            lines.append(mllog.LOG_TEMPLATE.format(log_json=mllog.json.dumps(record)))
-    return lines
+    return [mllog.LOG_TEMPLATE.format(log_json=mllog.json.dumps(record)) for record in records]
 
 
 def write_log(path: Path, records: Records) -> Path:

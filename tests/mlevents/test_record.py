@@ -7,6 +7,7 @@ import os
 import re
 import tarfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from mlevents.checks.log_check import check_record
 from mlevents.checks.result_set import check_set
 from mlevents.event import LogReader
 from mlevents.record import RunRecord, read, result_files
-from mlevents.rounds import RULESETS
+from mlevents.rounds import RULESETS, Ruleset
 from mlevents.summary import summarize
 from tests.mlevents.conftest import lines_of, named
 
@@ -39,13 +40,13 @@ def rules_of(record) -> list[tuple[str, int | None]]:
     return [(finding.rule, finding.line) for finding in record.problems]
 
 
-def exercise(path: Path) -> RunRecord:
-    """Everything that reads a record; raises where any of it does, and returns it."""
+def exercise(path: Path, rounds: Iterable[Ruleset] = RULESETS.values()) -> RunRecord:
+    """Everything that reads a record, by the rules of some rounds; raises where any of it does, and returns it."""
     record = read(path)
     assert record.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     for name in ("minutes", "init_minutes", "quality", "final_quality", "evaluation_share", "seed", "status"):
         getattr(record, name)
-    for rules in RULESETS.values():
+    for rules in rounds:
         assert any(finding.level == "error" for finding in check_record(record, rules))
     check_set([summarize(record), summarize(record)], "2.0.0")
     return record
@@ -72,12 +73,16 @@ LINE = st.one_of(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-@given(lines=st.lists(LINE, max_size=12), separator=st.sampled_from([b"\n", b"\r\n", b"\r", b""]))
-def test_no_content_makes_reading_or_checking_fail(tmp_path_factory, lines, separator):
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    lines=st.lists(LINE, max_size=12),
+    separator=st.sampled_from([b"\n", b"\r\n", b"\r", b""]),
+    rules=st.sampled_from([*RULESETS.values()]),
+)
+def test_no_content_makes_reading_or_checking_fail(tmp_path_factory, lines, separator, rules):
     path = tmp_path_factory.mktemp("fuzz") / "result_0.txt"
     path.write_bytes(separator.join(lines))
-    exercise(path)
+    exercise(path, [rules])
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def written(path: Path) -> list[dict[str, Any]]:
 @given(value=VALUES, note=VALUES)
 def test_a_line_equals_mlloggers_own_but_for_the_line_number(tmp_path_factory, value, note):
     path = tmp_path_factory.mktemp("log") / "result_0.txt"
-    log = RunLog(path, clock=lambda: 1700000000.1239)
+    log = RunLog(path, clock=lambda: 1700000000.1239, durable=False)
     log.event("anything", value, note=note)
     ours = path.read_bytes()
     log.close()
@@ -81,16 +81,6 @@ def test_nothing_follows_run_stop_and_closing_adds_nothing(path):
 def test_an_interval_is_logged_by_its_own_method_and_metadata_cannot_hide_the_caller(method, key, metadata, named):
     with pytest.raises(ValueError, match=named):
         getattr(RunLog(None), method)(key, **metadata)
-
-
-def test_without_a_path_everything_is_checked_and_nothing_written(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    log = RunLog(None)
-    with pytest.raises(TypeError):
-        log.event("loss", torch.tensor(1.0))
-    log.end(keys.RUN_STOP, status="success")
-    assert log.stopped and not log.is_gone
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_callers_file_is_named_from_its_package_on(tmp_path, path):

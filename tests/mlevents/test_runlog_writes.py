@@ -143,7 +143,7 @@ for number in range(int(sys.argv[2])):
 @pytest.mark.processes
 def test_a_writer_killed_at_any_moment_leaves_whole_lines(tmp_path):
     """SIGKILL shows what the process had written, not what a crash of the machine leaves: for that see fsync's test."""
-    kills, draw = 50, random.Random(3)
+    kills, draw = 30, random.Random(3)
     environment = {**os.environ, "PYTHONPATH": str(Path(mlevents.__file__).parents[1])}
     command = [sys.executable, "-c", WRITER, str(tmp_path), str(kills)]
     with subprocess.Popen(

@@ -3,8 +3,6 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -61,7 +59,7 @@ def test_a_log_passes_mlcommons_checker_and_the_strict_checks(tmp_path, benchmar
             run.evaluating(**{run.benchmark.unit: number * every})
             now += 60
             assert run.evaluated(value) is (value == reaching)
-    verdict = mlcommons.check_log(path, f"{round_}.0")
+    verdict = mlcommons.check_logs([path], f"{round_}.0")[0]
     assert (verdict.verdict, verdict.messages) == ("pass", ())
     report = check(path, f"{round_}.0")
     wrong = [finding for finding in report.findings if finding.level == "error"]
@@ -236,11 +234,3 @@ def test_preflight_finds_what_the_rules_forbid_imagines_no_quality_above_1_and_k
     resnet |= {"dataset": "digits", "train_samples": 1437, "eval_samples": 360}
     assert not [f for f in mlperf_preflight(**resnet, quality_target=0.9995) if f.rule == "quality-range"]
     assert list(resnet["out"].parent.iterdir()) == []
-
-
-def test_the_package_exports_it_and_stays_light():
-    probe = (
-        "import sys, timedrun; assert 'mlevents' not in sys.modules; timedrun.mlperf_run; print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "False", done.stderr

@@ -58,10 +58,6 @@ class Convergence:
         """The point's mean over the set's, at least 1. Reviewers also scaled sets by it that failed the check."""
         return max(1.0, self.point.mean / self.mean) if self.point is not None else 1.0
 
-    def matches(self, factor: float | None) -> bool:
-        """Return True if a published scaling factor is `normalization`; reviewers rounded it to 6 digits."""
-        return factor is not None and math.isclose(factor, self.normalization, rel_tol=1e-5)
-
     def __str__(self) -> str:
         ours = f"converges in {number(self.mean)} {self.unit}"
         if self.point is None:
@@ -163,8 +159,10 @@ def scaling_fault(folder: Path, division: str, found: Convergence | None) -> tup
         factor = scaling_factor(folder)
     except ValueError as error:
         return "error", f"{error}: {again}"
-    if factor is None or (division == keys.CLOSED and found is not None and found.matches(factor)):
+    if factor is None:
         return None
+    if division == keys.CLOSED and found is not None and math.isclose(factor, found.normalization, rel_tol=1e-5):
+        return None  # reviewers rounded it to 6 digits
     if division != keys.CLOSED:
         return "error", f"{SCALING} ({factor:g}) is ignored: the rules scale closed results only; delete it"
     if factor < 1:

@@ -77,7 +77,9 @@ def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
 def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
     said = [run for run in runs if run.events]  # a file without events is reported by its own check
     for position, key in enumerate(SHARED):
-        groups = _grouped(said, [_shown(run.shared[position][1]) for run in said])
+        values = (run.shared[position][1] for run in said)
+        plain = (int(value) if isinstance(value, float) and value.is_integer() else value for value in values)
+        groups = _grouped(said, [short(value, 200) for value in plain])
         if len(groups) > 1:
             parts = "; ".join(f"{value} in {_names(group)}" for value, group in groups.items())
             fewest = min(groups.values(), key=len)[0]
@@ -104,11 +106,6 @@ def two_settings(runs: Sequence[RunSummary], dropped: Collection[RunSummary] = (
         if left_out := [run for run in others if run in dropped]:
             message += f". {_names(left_out)} did not reach the target and may be dropped from the score"
         yield _about(next(iter(others)), "warning", "two-settings", message)
-
-
-def _shown(value: object) -> str:
-    """Return `value` as text, 1.0 like 1."""
-    return short(int(value) if isinstance(value, float) and value.is_integer() else value, 200)
 
 
 def _seeds(runs: Sequence[RunSummary]) -> Iterator[Finding]:

@@ -48,10 +48,6 @@ class OfficialVerdict:
     defects: tuple[str, ...] = ()
 
 
-class RepairError(Exception):
-    """A declared repair does not match the installed rule file."""
-
-
 def checker_version() -> str:
     """Return the name and version of the installed checkers, such as "mlperf-logging 4.1.68"."""
     if not installed():
@@ -101,11 +97,6 @@ class Tool:
             for defect in (self.rules.defects if self.rules else ())
             if {("submission_benchmark", defect.benchmark), ("submission_division", defect.division)} <= logged
         )
-
-
-def check_log(path: Path, ruleset: str) -> OfficialVerdict:
-    """Return the compliance checker's verdict on one log; see `check_logs`."""
-    return check_logs([path], ruleset)[0]
 
 
 def check_logs(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
@@ -275,17 +266,18 @@ def _with_own_round(
     `ask` gets it, or with the reason why they were not."""
     meanings = tuple(defect.meaning for defect in defects)
     try:
-        own = ask(_repaired(place, defects))
-    except RepairError as error:
+        repaired = _repaired(place, defects)
+    except LookupError as error:
         note = f"the round's own rules were not applied: {error}"
         return [replace(one, own_round="not run", messages=(*one.messages, note), defects=meanings) for one in failed]
+    own = ask(repaired)
     return [replace(one, own_round=other.verdict, defects=meanings) for one, other in zip(failed, own, strict=True)]
 
 
 def _repaired(place: Workplace, defects: Sequence[UpstreamDefect]) -> Path:
     """Return a folder in `place` to import mlperf_logging from, with each defect repaired.
 
-    The whole package is copied, since the rule files include each other. Raises RepairError if the text to replace is
+    The whole package is copied, since the rule files include each other. Raises LookupError if the text to replace is
     not in the installed rule file, as in another version of it."""
     folder = place.new_folder("repaired")
     copy = shutil.copytree(installed()[0], folder / "mlperf_logging")
@@ -294,9 +286,9 @@ def _repaired(place: Workplace, defects: Sequence[UpstreamDefect]) -> Path:
         try:
             rules = file.read_text("utf-8")
         except OSError:
-            raise RepairError(f"{defect.rule}: no rule file {defect.repair.file} to repair") from None
+            raise LookupError(f"{defect.rule}: no rule file {defect.repair.file} to repair") from None
         if defect.repair.text not in rules:
-            raise RepairError(
+            raise LookupError(
                 f"{defect.rule}: the installed {defect.repair.file} lacks the text to replace; "
                 "it is of another version than the one with this defect"
             )

@@ -69,20 +69,15 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
                 runpy.run_module(f"mlperf_logging.{job['tool']}", run_name="__main__", alter_sys=True)
     except SystemExit as stop:
         values["exit"] = stop.code
-    except (ImportError, MemoryError) as error:
-        values["missing"], values["raised"] = True, _last_line(error)
     except Exception as error:
-        values["raised"] = _last_line(error)
+        values["missing"] = isinstance(error, ImportError | MemoryError)
+        values["raised"] = traceback.format_exception_only(error)[-1].strip()
     if checker := sys.modules.get("mlperf_logging.compliance_checker.mlp_compliance"):
         checker.enqueued_configs.clear()  # its queue of rule files is global, and an aborted check leaves some in it
     values["log"] = recorder.entries
     values["printed"] = printed.getvalue().splitlines()[-LINES_KEPT:]
     values["errors"] = errors.getvalue().splitlines()[-1:]
     return values
-
-
-def _last_line(error: BaseException) -> str:
-    return traceback.format_exception_only(error)[-1].strip()
 
 
 def main() -> None:

@@ -31,7 +31,6 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The last part of `place`."""
         return self.place.rpartition("/")[2]
 
 

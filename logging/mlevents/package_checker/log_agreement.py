@@ -13,9 +13,10 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.copies import copy_groups
-from mlevents.event import MARK, Finding, Level, listed, short
+from mlevents.event import Finding, Level, listed, short
 from mlevents.package_checker.files import shown
 from mlevents.package_checker.system_description import SystemDescription, count_of
+from mlevents.record import read
 from mlevents.rounds import BenchmarkRules
 from mlevents.summary import RunSummary
 from mlevents.terminal_escape import printable
@@ -64,7 +65,8 @@ def check_logs(
             disagreeing[disagreement].append(log.path)
     for (key, level, rule, message), (first, *others) in disagreeing.items():
         more = f" (also in {len(others)} more logs)" if others else ""
-        line = line_of(first, key)
+        event = read(first).last(key)
+        line = event.line if event else None
         yield Finding(level=level, rule=rule, message=f"{key} {message}{more}", line=line, path=shown(first))
 
 
@@ -146,20 +148,6 @@ def check_throughput(
             message += "" if closed else "; an open run may have a smaller model"
             level: Level = "error" if closed and share > 1 else "warning"
             yield Finding(level=level, rule="throughput", message=message, path=shown(run.path))
-
-
-def line_of(path: Path, key: str) -> int | None:
-    """Return the line of the last record of `key` in the log at `path`, or None."""
-    record = re.compile(rb'"key"\s*:\s*"' + re.escape(key.encode()) + b'"')
-    last = None
-    try:
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
-                if MARK.encode() in line and record.search(line):
-                    last = number
-    except OSError:
-        return None
-    return last
 
 
 def same_name(first: str, second: str) -> bool:

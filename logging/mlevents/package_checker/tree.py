@@ -233,12 +233,8 @@ def _tool_files(
     division = (description.text("division") if description else None) or logged
     for entry in listing.inside(results.place):
         judged = is_result(entry.name) or entry.name == SCALING  # with its set
-        if entry.kind in ("link", "other") or entry.kind == "file" and judged:
-            continue
-        if entry.name == POWER and entry.kind == "folder":
-            names = [file.name.removesuffix(".txt") for file in results.files]
-            yield from result_folders.check_power_folder(listing, results.place, names)
-        else:
+        of_power = entry.name == POWER and entry.kind == "folder"
+        if not of_power and entry.kind not in ("link", "other") and not (entry.kind == "file" and judged):
             yield from result_folders.check_other(listing, entry, "results are files result_N.txt", division)
 
 

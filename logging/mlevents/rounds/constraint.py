@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import ge, gt, le, lt
 from typing import Any, Final
 
 Before = Callable[[str], Any]  # key -> its last value before the checked event, or None
@@ -35,12 +36,10 @@ INTEGER: Final = Constraint("an integer", lambda value, _: isinstance(value, int
 
 
 def equal(wanted: Any) -> Constraint:
-    """Return the constraint to one value."""
     return Constraint(repr(wanted), lambda value, _: value == wanted)
 
 
 def among(*values: Any) -> Constraint:
-    """Return the constraint to one of several values."""
     return Constraint(" or ".join(map(repr, values)), lambda value, _: value in values)
 
 
@@ -48,16 +47,10 @@ def within(
     *, above: float | None = None, least: float | None = None, below: float | None = None, most: float | None = None
 ) -> Constraint:
     """Return the constraint to a number between bounds; `above` and `below` are exclusive, the others inclusive."""
-    bounds = ((">", above), (">=", least), ("<", below), ("<=", most))
-    return Constraint(
-        " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None),
-        lambda value, _: (
-            (above is None or value > above)
-            and (least is None or value >= least)
-            and (below is None or value < below)
-            and (most is None or value <= most)
-        ),
-    )
+    all_bounds = ((">", gt, above), (">=", ge, least), ("<", lt, below), ("<=", le, most))
+    bounds = [(sign, holds, bound) for sign, holds, bound in all_bounds if bound is not None]
+    words = " and ".join(f"{sign} {bound:g}" for sign, _, bound in bounds)
+    return Constraint(words, lambda value, _: all(holds(value, bound) for _, holds, bound in bounds))
 
 
 POSITIVE: Final = within(above=0)
@@ -65,7 +58,6 @@ NOT_NEGATIVE: Final = within(least=0)
 
 
 def multiple_of(step: float) -> Constraint:
-    """Return the constraint to an integer multiple of `step`."""
     return Constraint(f"a whole multiple of {step:g}", lambda value, _: is_whole(value / step))
 
 

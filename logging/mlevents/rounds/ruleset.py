@@ -54,7 +54,6 @@ class PartTarget:
     direction: Direction
 
     def reached(self, quality: float) -> bool:
-        """Return True if `quality` reaches the target."""
         return reaches(quality, self.target, self.direction)
 
 

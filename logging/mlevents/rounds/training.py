@@ -135,15 +135,9 @@ V3_1: Final = next_round(
 
 def _by_samples_or_epochs(rules: BenchmarkRules) -> BenchmarkRules:
     """Return `rules` whose open evaluations may count in samples (as in the closed file) or epochs (open file)."""
-    return replace(
-        rules,
-        open_keys=tuple(
-            replace(rule, metadata=(), metadata_any=(keys.EPOCH_NUM, keys.SAMPLES_COUNT))
-            if rule.key == keys.EVAL_ACCURACY
-            else rule
-            for rule in rules.open_keys
-        ),
-    )
+    evaluated = next(rule for rule in rules.open_keys if rule.key == keys.EVAL_ACCURACY)
+    either = replace(evaluated, metadata=(), metadata_any=(keys.EPOCH_NUM, keys.SAMPLES_COUNT))
+    return replace(rules, open_keys=replaced(rules.open_keys, either))
 
 
 # v4.0: samples instead of steps; ResNet's last round. closed_common.yaml still lists two benchmarks without rule files:

@@ -178,12 +178,13 @@ class RunLog:
             raise FileNotFoundError(errno.ENOENT, why, str(path)) from None
         if durable:
             try:
-                self._reserve()
+                reserve(self._descriptor, 0, ROOM)
             except OSError as error:
                 os.close(self._descriptor)
                 os.unlink(path)
                 why = f"no disk space for a log of {ROOM >> 20} MiB ({error.strerror}); free some space"
                 raise OSError(error.errno, why, str(path)) from None
+            self._reserved = ROOM
 
     @classmethod
     def resume(
@@ -207,7 +208,7 @@ class RunLog:
         log.path, log._place = path, os.path.abspath(path)
         log._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         log._size, log._digest = len(prefix), hashlib.sha256(prefix)
-        log._reserve_if_it_can()
+        log._reserve_if_it_can(log._descriptor)
         return log
 
     @property
@@ -321,19 +322,14 @@ class RunLog:
         self._size += written
         self._digest.update(line)
         if self._durable and self._size + ROOM // 2 > self._reserved:
-            self._reserve_if_it_can()
+            self._reserve_if_it_can(self._descriptor)
         if self._durable and key in SYNCED:
             os.fsync(self._descriptor)
 
-    def _reserve(self) -> None:
-        assert self._descriptor is not None
-        reserve(self._descriptor, self._size, ROOM)
+    def _reserve_if_it_can(self, descriptor: int) -> None:
         self._reserved = self._size + ROOM
-
-    def _reserve_if_it_can(self) -> None:
         with suppress(OSError):  # then the rest takes the next events, and run_stop; tried again half of ROOM later
-            self._reserve()
-        self._reserved = self._size + ROOM
+            reserve(descriptor, self._size, ROOM)
 
     def _caller(self) -> dict[str, Scalar]:
         frame: FrameType | None = sys._getframe(1)

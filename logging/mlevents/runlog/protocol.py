@@ -51,7 +51,6 @@ class Protocol:
                 self.log.event(key, **{EACH.get(key, "value"): item})
 
     def start(self, key: str, **about: Scalar) -> None:
-        """Log the start of an interval."""
         if key in self._open or WITHIN.get(key) not in {None, *self._open}:
             raise TrainingLoopError(f"{key} is out of order: open are {sorted(self._open)}; nothing was logged")
         self.log.start(key, **about)
@@ -62,7 +61,6 @@ class Protocol:
         self._open.add(start)
 
     def end(self, key: str, **about: Scalar) -> None:
-        """Log the end of an interval."""
         start = key.removesuffix("stop") + "start"
         if start not in self._open:
             raise TrainingLoopError(f"{key} is out of order: open are {sorted(self._open)}; nothing was logged")

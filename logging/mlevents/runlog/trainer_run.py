@@ -102,10 +102,8 @@ class MLPerfRun:
         self.rules, self.benchmark = rules, rules.benchmarks[benchmark]
         self.path, self.reached = path and path.absolute(), False  # the trainer may change its working folder
         settings = {key: _plain(value) for key, value in settings.items()}
-        _require_settings(self.benchmark, rules, settings)
+        self.target = _checked_target(self.benchmark, rules, settings)
         self._settings = settings
-        own_data = _is_own_data(self.benchmark, settings)
-        self.target: float = self.benchmark.target if own_data else settings[keys.QUALITY_TARGET]
         self._required = {rule.key for rule in _keys_of(self.benchmark, rules, settings)}
         interval = self.benchmark.evaluation_interval
         self._interval = interval.at(settings[keys.GLOBAL_BATCH_SIZE]) if interval else 1
@@ -124,7 +122,6 @@ class MLPerfRun:
 
     @property
     def ended(self) -> bool:
-        """Return True if the log has its run_stop."""
         return self._log.stopped
 
     def start(self) -> None:
@@ -389,8 +386,8 @@ def _known() -> frozenset[str]:
     return frozenset(names - COURSE)
 
 
-def _require_settings(benchmark: BenchmarkRules, rules: Ruleset, settings: Mapping[str, Any]) -> None:
-    """Raise UsageError with all settings that are unknown, missing or not allowed."""
+def _checked_target(benchmark: BenchmarkRules, rules: Ruleset, settings: Mapping[str, Any]) -> float:
+    """Return the quality to reach. Raise UsageError with all settings that are unknown, missing or not allowed."""
     wrong = [f"{name} is no setting of a log.{nearest(name, _known())}" for name in settings if name not in _known()]
     for rule in _keys_of(benchmark, rules, settings):
         if rule.key in COURSE:
@@ -411,7 +408,8 @@ def _require_settings(benchmark: BenchmarkRules, rules: Ruleset, settings: Mappi
             require_loggable(value, key)
         except (TypeError, ValueError) as error:
             wrong.append(str(error).removesuffix("; nothing was logged"))
-    own_data, own = _is_own_data(benchmark, settings), settings.get(keys.QUALITY_TARGET)
+    own_data = str(settings.get(keys.DATASET, benchmark.dataset)).lower() == benchmark.dataset  # as in is_demonstration
+    own = settings.get(keys.QUALITY_TARGET)
     most = highest(benchmark.target, benchmark.direction)
     if not own_data and benchmark.parts:
         parts = ", ".join(benchmark.parts)
@@ -423,11 +421,7 @@ def _require_settings(benchmark: BenchmarkRules, rules: Ruleset, settings: Mappi
     if wrong:
         where = f"{benchmark.name} of round {rules.name}, {settings.get(keys.SUBMISSION_DIVISION, 'open')} division"
         raise UsageError(f"{where}: no log was begun; give or correct these settings:\n" + "\n".join(wrong))
-
-
-def _is_own_data(benchmark: BenchmarkRules, settings: Mapping[str, Any]) -> bool:
-    """Return False for a demonstration, as `RunRecord.is_demonstration` tells one."""
-    return str(settings.get(keys.DATASET, benchmark.dataset)).lower() == benchmark.dataset
+    return benchmark.target if own_data else settings[keys.QUALITY_TARGET]
 
 
 def _plain(value: Any) -> Any:

@@ -39,7 +39,7 @@ def dry_run(config: RunConfig, plan: Plan, path: Path) -> Path:
 
 def test_its_log_passes_mlcommons_checker_and_the_strict_checks_of_v6_1_with_its_configs_values(tmp_path):
     path = dry_run(CONFIG, planned(CONFIG, 2), tmp_path / "result_0.txt")
-    verdict = mlcommons.check_log(path, "6.1.0")
+    verdict = mlcommons.check_logs([path], "6.1.0")[0]
     assert (verdict.verdict, verdict.messages) == ("pass", ())
     report = check(path, BENCHMARK.spec.ruleset)  # by its date it is of v5.1: a dry run's clock is no real time
     assert (report.ruleset, report.passed, report.demonstration) == ("6.1.0", True, True)
@@ -95,7 +95,7 @@ def test_a_dry_run_ends_long_before_the_longest_run(tmp_path):
 
 def test_an_open_log_fails_by_the_defect_of_todays_rule_file_alone(tmp_path):
     config = replace(CONFIG, submission=SubmissionConfig(division="open"))
-    verdict = mlcommons.check_log(dry_run(config, planned(CONFIG, 2), tmp_path / "result_0.txt"), "6.1.0")
+    verdict = mlcommons.check_logs([dry_run(config, planned(CONFIG, 2), tmp_path / "result_0.txt")], "6.1.0")[0]
     assert (verdict.verdict, verdict.own_round) == ("fail", "pass")
 
 

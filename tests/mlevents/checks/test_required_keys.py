@@ -16,10 +16,6 @@ def found(name: str, records: list[Record]) -> list[Finding]:
     return check_required(CheckedRun(record_of(records), ruleset(name)))
 
 
-def line_of(records: list[Record], key: str) -> int:
-    return next(line for line, record in enumerate(records, start=1) if record["key"] == key)
-
-
 def with_value(records: list[Record], key: str, value: object) -> list[Record]:
     return [{**record, "value": value} if record["key"] == key else record for record in records]
 
@@ -47,7 +43,7 @@ def test_a_refused_value_is_named_with_what_is_asked_at_its_line(name, benchmark
     records = with_value(log_of(name, benchmark, keys.CLOSED, optimizer), key, value)
     errors = [finding for finding in found(name, records) if finding.level == "error"]
     assert (errors[0].rule, errors[0].message) == ("required-value", message)
-    assert errors[0].line == line_of(records, key)
+    assert errors[0].line == records.index(named(records, key)) + 1
 
 
 def test_a_relation_to_a_key_logged_later_does_not_hold_as_in_the_checker():
@@ -62,7 +58,7 @@ def test_a_wrong_first_evaluation_is_named_with_its_place():
     assert found("6.1.0", records) == []
     named(records, keys.EVAL_ACCURACY)["metadata"][keys.SAMPLES_COUNT] = 256
     (finding,) = found("6.1.0", records)
-    assert finding.rule == "evaluation-points" and finding.line == line_of(records, keys.EVAL_ACCURACY)
+    assert finding.rule == "evaluation-points" and finding.line == records.index(named(records, keys.EVAL_ACCURACY)) + 1
     assert finding.message.startswith("eval_accuracy at 256 samples; ruleset 6.1.0 requires the first one after CEIL(")
 
 
@@ -120,7 +116,7 @@ def test_todays_rule_file_and_the_rounds_own_are_told_apart():
 def test_an_open_log_with_both_counts_is_not_noted_where_the_rule_file_asks_for_epochs():
     records = log_of("5.0.0", "llama2_70b_lora", keys.OPEN)
     (note,) = found("5.0.0", records)
-    assert note.rule == "upstream-defect" and note.line == line_of(records, keys.EVAL_ACCURACY)
+    assert note.rule == "upstream-defect" and note.line == records.index(named(records, keys.EVAL_ACCURACY)) + 1
     for record in records:
         if record["key"] == keys.EVAL_ACCURACY:
             record["metadata"][keys.EPOCH_NUM] = 1

@@ -63,15 +63,15 @@ def write_good_package(folder: Path) -> Path:
     return folder
 
 
-def write_manifest(folder: Path) -> None:
+def write_manifest(folder: Path, commit: str = "0" * 40, dirty: bool = False) -> None:
     """A manifest.json with the digest of every file, as `timedrun package` writes one."""
     files = {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
         if path.is_file()
     }
-    source = {"commit": "0" * 40, "dirty": False}
-    (folder / "manifest.json").write_text(json.dumps({"files": files, "source": source}))
+    content = {"files": files, "source": {"commit": commit, "dirty": dirty}}
+    (folder / "manifest.json").write_text(json.dumps(content))
 
 
 def _write(path: Path, text: str) -> None:
@@ -137,17 +137,16 @@ def _adds_system(folder: Path) -> None:
     (folder / "systems/desktop.json").write_text(json.dumps({**DESCRIPTION, "system_name": "desktop"}))
 
 
+def _names_another_system(folder: Path) -> None:
+    _adds_system(folder)
+    _logs("submission_platform", "desktop")(folder)
+
+
 def _adds_edited_copy(folder: Path) -> None:
     _adds_system(folder)
     for path in (folder / "results/desktop/resnet").iterdir():
         text = path.read_text().replace('"laptop"', '"desktop"')
         path.write_text(text.replace('"key": "seed", "value": ', '"key": "seed", "value": 1'))
-
-
-def _power(*nodes: tuple[str, ...]) -> Change:
-    """A power folder for each result, with these files; () leaves a result without one."""
-    files = [f"{RESULTS}/power/result_{number}/{name}" for number, names in enumerate(nodes) for name in names]
-    return lambda folder: [_write(folder / file, "") for file in files]
 
 
 def _links(place: str, target: str) -> Change:
@@ -163,7 +162,6 @@ def _edits_log(folder: Path) -> None:
 
 
 _PARAMETERS, _SYSTEM = "package_checker_params", f"results/{SYSTEM}"
-_ONE = ("node_0.txt",)
 
 MUTATIONS: dict[str, tuple[Change, str, str, str | None]] = {
     "four results": (_deletes(f"{RESULTS}/result_4.txt"), "run-count", "error", "fail"),
@@ -188,14 +186,13 @@ MUTATIONS: dict[str, tuple[Change, str, str, str | None]] = {
     "system without results": (_deletes(RESULTS), "results-missing", "error", None),
     "logs of bert": (_logs("submission_benchmark", "bert"), "benchmark-agrees", "error", None),
     "logs of another organisation": (_logs("submission_org", "Rival"), "organization-agrees", "error", None),
+    "logs of another system": (_names_another_system, "platform-agrees", "error", None),
     "logs under two systems": (_adds_system, "copied-log", "error", None),
     "edited logs under two systems": (_adds_edited_copy, "copied-log", "error", None),
-    "power of all runs but one": (_power(_ONE, _ONE, _ONE, _ONE, ()), "power-folder", "error", None),
-    "power of nodes from 1": (_power(*[("node_1.txt",)] * 5), "power-files", "error", "fail"),
-    "power of a node x": (_power(*[("node_x.txt",)] * 5), "power-files", "error", "breaks off"),
-    "power of two nodes once": (_power(("node_0.txt", "node_1.txt"), *[_ONE] * 4), "power-files", "error", None),
     "result is a link out": (_links(f"{RESULTS}/result_5.txt", "/etc/hostname"), "link", "error", None),
     "log changed after packaging": (_packed_then(_edits_log), "manifest", "error", None),
+    "packaged without a commit": (lambda folder: write_manifest(folder, "unknown"), "provenance", "warning", None),
+    "packaged with changes": (lambda folder: write_manifest(folder, dirty=True), "provenance", "warning", None),
     "file added after packaging": (_packed_then(_writes("benchmarks/x.py", "")), "manifest", "error", None),
 }
 """Damage to a good package -> change, strict rule and its level, and what MLCommons' package checker does: it fails or

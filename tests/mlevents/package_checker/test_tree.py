@@ -166,12 +166,6 @@ def test_a_script_shared_between_systems_and_a_bypass_are_named_with_their_place
     assert findings == [("checker-bypass", 1), ("checker-bypass", 3)]
 
 
-def test_a_log_that_names_another_system_of_the_submission_is_an_error(package):
-    (package / "systems/tower.json").write_text(json.dumps(description(system_name="tower")))
-    edit_logs(package, lambda records: put(records, "submission_platform", "tower"))
-    assert ("error", "platform-agrees") in brief(tree_findings(package))
-
-
 @pytest.mark.parametrize(
     ("logged", "described", "agree"),
     [
@@ -184,14 +178,6 @@ def test_the_two_vocabularies_of_status_are_compared_by_meaning(package, logged,
     edit_logs(package, lambda records: put(records, "submission_status", logged))
     (package / f"systems/{SYSTEM}.json").write_text(json.dumps(description(status=described)))
     assert (("error", "status-agrees") in brief(tree_findings(package))) != agree
-
-
-@pytest.mark.parametrize("source", [{"commit": "unknown", "dirty": "unknown"}, {"commit": "a" * 40, "dirty": True}])
-def test_a_manifest_that_names_no_commit_or_a_changed_source_is_doubted(package, source):
-    write_manifest(package)
-    content = json.loads((package / "manifest.json").read_text())
-    (package / "manifest.json").write_text(json.dumps({**content, "source": source}))
-    assert brief(tree_findings(package)) == [("warning", "provenance")]
 
 
 def test_a_folder_that_cannot_be_listed_is_not_said_to_be_empty(package, monkeypatch):

@@ -2,7 +2,6 @@
 
 import functools
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 import pytest
 import yaml
 from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
-
-from mlevents.rounds import MLPERF_RULESETS
 
 CHECKER = Path(mlp_compliance.__file__).parent
 
@@ -59,18 +56,6 @@ def tensors(ruleset: str, benchmark: str) -> list[str]:
         if "END" in entry:
             return re.findall(r"""["']([^"'\[\]]+)["']""", entry["END"]["CHECK"].split("==")[1])
     return []
-
-
-def repaired_checker(folder: Path) -> Path:
-    """A copy of the checker in which every declared defect is repaired, as the repairs say."""
-    copy = shutil.copytree(CHECKER, folder / "compliance_checker")
-    for rules in MLPERF_RULESETS.values():
-        for defect in rules.defects:
-            file = copy / defect.repair.file
-            text = file.read_text()
-            assert defect.repair.text in text, defect.rule
-            file.write_text(text.replace(defect.repair.text, defect.repair.by))
-    return copy
 
 
 @contextmanager

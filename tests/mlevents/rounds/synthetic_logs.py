@@ -9,6 +9,7 @@ from mlevents import keys
 from mlevents.event import Event
 from mlevents.record import RunRecord
 from mlevents.rounds import RequiredKey, ruleset
+from mlevents.runlog.trainer_run import COURSE
 from tests.mlevents.conftest import event
 from tests.mlevents.rounds import rule_files
 
@@ -41,11 +42,7 @@ VALUES = {
 }
 # What other keys are compared with, so it stands first.
 FIRST = (keys.GLOBAL_BATCH_SIZE, keys.OPT_LR_WARMUP_STEPS, keys.OPT_BASE_LR, "num_prompts_per_step")
-COURSE = (
-    *(keys.CACHE_CLEAR, keys.INIT_START, keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP, keys.EVAL_ACCURACY),
-    *(keys.BLOCK_START, keys.BLOCK_STOP, keys.EPOCH_START, keys.EPOCH_STOP, keys.EVAL_START, keys.EVAL_STOP),
-    *("aggregated_eval_accuracy", "averaged_validation_loss", keys.WEIGHTS_INITIALIZATION),
-)
+NOT_SETTINGS = COURSE | {keys.CACHE_CLEAR, keys.WEIGHTS_INITIALIZATION}
 CANDIDATES = (100, 1, 0, 0.0, 0.5, 0.001, 0.0001, 2, 16, 1000.0, [1, 2], True, "x", 1e-8, 8192, 15360)
 
 
@@ -92,7 +89,7 @@ def log_of(name: str, benchmark: str, division: str, optimizer: str | None = Non
     add(keys.SEED, 1)
     ordered = sorted(required.values(), key=lambda rule: FIRST.index(rule.key) if rule.key in FIRST else len(FIRST))
     for rule in ordered:
-        if rule.key in COURSE or any(record["key"] == rule.key for record in records):
+        if rule.key in NOT_SETTINGS or any(record["key"] == rule.key for record in records):
             continue
         value = named.get(rule.key)
         add(rule.key, value_for(rule, benchmark, records) if value is None else value)

@@ -86,21 +86,15 @@ def test_a_name_that_is_taken_or_no_folder_is_refused(name):
 
 
 def test_runs_of_different_rules_are_no_set(report):
-    def of(name, seed, **change):
-        run = report(rules=as_recorded(WINE) | change, name=name, seed=seed).summary
-        return run
-
-    one, other = of("result_0.txt", 1), of("result_1.txt", 2)
+    one, other = (report(name=f"result_{seed}.txt", seed=seed).summary for seed in (1, 2))
     assert not [finding for finding in check_set([one, other], BEYOND_MLPERF) if finding.level == "error"]
-    easier = of("result_1.txt", 2, target=0.5)
+    easier = report(rules=as_recorded(WINE) | {"target": 0.5}, name="result_2.txt", seed=2).summary
     differing = [finding.message for finding in check_set([one, easier], BEYOND_MLPERF) if finding.level == "error"]
     assert any(message.startswith("benchmark_rules differs within the set") for message in differing)
     assert "its runs differ in rules" in str(mismatch([one, easier], [one, easier], "wine"))
 
 
 def test_a_set_of_another_size_than_its_own_rules_require_is_a_warning(report):
-    few = [
-        report(rules=as_recorded(WINE), name=f"result_{seed}.txt", seed=seed).summary for seed in range(WINE.runs + 1)
-    ]
-    (finding,) = [finding for finding in check_set(few, BEYOND_MLPERF) if finding.rule == "run-count"]
+    more = [report(name=f"result_{seed}.txt", seed=seed).summary for seed in range(WINE.runs + 1)]
+    (finding,) = [finding for finding in check_set(more, BEYOND_MLPERF) if finding.rule == "run-count"]
     assert finding.level == "warning" and f"wine requires exactly {WINE.runs}" in finding.message
