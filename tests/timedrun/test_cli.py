@@ -68,6 +68,7 @@ def test_the_bare_command_prints_all_verbs_by_purpose_six_of_them_first_and_fail
         ("run image_classification baseline --result x", "Did you mean --results?"),
         ("race image_classification baseline --runz=3", "Did you mean --runs?"),
         ("show fneweb", "Did you mean language_model.fineweb?"),
+        ("run resnet", "Did you mean image_classification?"),
         ("show resnet", "Benchmarks: "),
         (f"{RUN} --optimizer.peek-lr 1", "--optimizer.peak-lr"),
         ("score . --csv x.csv", "there is no option --csv: give --json, which has the same values"),

@@ -29,21 +29,22 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     labels = dict(arguments.label)
     if arguments.what != "quality" and not arguments.figure:
         raise UsageError("--what chooses the values of --figure; add it, or leave both out.")
+    path = Path(arguments.paths[0])
+    race = race_file.planned(path) if len(arguments.paths) == 1 else None
     if arguments.figure:
-        plots.plot_quality(plots.labelled_sets(arguments.paths, labels), Path(arguments.figure), arguments.what)
+        level = race.confidence if race and race.comparisons else None
+        plots.plot_quality(plots.labelled_sets(arguments.paths, labels), Path(arguments.figure), arguments.what, level)
         print(json.dumps({"figure": arguments.figure}) if arguments.json else f"figure: {arguments.figure}")
         return ExitCode.OK
     for kind in chosen:
-        out = getattr(arguments, kind)
-        count = export.WRITERS[kind](export.runs_at([Path(name) for name in arguments.paths]), out)
+        runs, out = export.runs_at([*map(Path, arguments.paths)]), getattr(arguments, kind)
+        count = export.WRITERS[kind](runs, out)
         print(json.dumps({"exported": count, "to": str(out)}) if arguments.json else f"Exported {count} runs to {out}.")
         return ExitCode.OK
-    path = Path(arguments.paths[0])
     if len(arguments.paths) > 1 or len([*path.glob("*/results")]) > 1:
         why = "reports on one race or folder of result sets; `timedrun check ROUND --audit` reports on a round"
         raise UsageError(f"timedrun report {why}; nothing was written.")
-    text = next(iter(texts), "")
-    kind, short = TEXTS.get(text, (".html", None))
+    kind, short = TEXTS.get(text := next(iter(texts), ""), (".html", None))
     out = Path(arguments.out or path / f"report{kind}")
     if out.suffix != kind:
         raise UsageError(f"--out {out}: the report is an {kind} file; nothing was written.")
@@ -51,7 +52,6 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     if not path.is_dir() or not existing(path):
         raise UsageError(f"{path} is not a folder with logs (result_*.txt); nothing was written.")
     figures: dict[str, str] = {}
-    race = race_file.planned(path)
     findings = of_race(race, path, figures, labels) if race else of_sets(path, labels)
     page, failed = short(findings) if short else "", findings.failed
     if not page:

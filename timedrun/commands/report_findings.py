@@ -52,7 +52,7 @@ def of_race(race: race_file.Race, path: Path, figures: dict[str, str], labels: M
     caption, table = report.captioned()
     details = [*(printable(f"verdict     {answer}") for answer in report.answers), *report.details(path)]
     ratios = [*report.ratios.values()]
-    return Findings(report.verdicts, caption, table, details, sets, report.failed, report.confidence, ratios)
+    return Findings(report.verdicts, caption, table, details, sets, report.failed, race.confidence, ratios)
 
 
 def of_sets(path: Path, labels: Mapping[str, str]) -> Findings:

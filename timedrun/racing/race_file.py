@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 import cattrs
 
+from judging.comparison.sequential import FIRST_LOOK, confidence_of_look
 from judging.ground.config_values import digest_of
 from judging.ground.errors import TimedrunError, UsageError
 from judging.ground.race_labels import RACE_FILE
@@ -209,6 +210,15 @@ class Race:
     def racing(self) -> dict[str, str]:
         """Label of each side by its folder, without the control."""
         return {side: label for side, label in self.sides.items() if side != self.control}
+
+    @property
+    def confidence(self) -> float:
+        """Of each interval, so that all hold at once with 95 %, in a race until it is decided at all of its looks."""
+        comparisons = max(1, len(self.comparisons))
+        if self.until_decided:
+            pairs = min(len(self.of_side(side, "finished")) for side in self.racing)
+            return confidence_of_look(max(pairs, FIRST_LOOK), self.runs, comparisons)
+        return 1 - 0.05 / comparisons
 
     def save(self, folder: Path) -> None:
         """Write race.json atomically; the results come first."""

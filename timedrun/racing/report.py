@@ -17,7 +17,6 @@ from judging.comparison.composition import run_seconds, together
 from judging.comparison.expected_time import Attempts, ExpectedTime, expected_time
 from judging.comparison.extrapolation import Rates
 from judging.comparison.quality_test import Quality, compare_quality
-from judging.comparison.sequential import FIRST_LOOK, confidence_of_look
 from judging.comparison.speedup_ratio import Ratio
 from judging.ground import stdio
 from judging.ground.errors import describe
@@ -151,7 +150,7 @@ class Report:
                 self.problems.append(f"{name}: {self.race.sides[empty[0]]} has no finished run{why}")
                 continue
             attempts = [self._attempts(side) for side in sides]
-            pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence, attempts=attempts)
+            pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.race.confidence, attempts=attempts)
             if ratio := self.guarded(name, pairs):
                 self.ratios[comparison] = self.resolved(ratio, *sides)
         if self.race.control:
@@ -159,15 +158,6 @@ class Report:
             again, runs = pairs_of(self.sets[self.race.control], self.sets[first])
             if len(runs) > 1 and (ratio := self.guarded("control", partial(compare_sets, again, runs, paired=True))):
                 self.control = self.resolved(ratio, first, self.race.control)
-
-    @property
-    def confidence(self) -> float:
-        """Of each interval, so that all hold at once with 95 %, in a race until it is decided at all of its looks."""
-        comparisons = max(1, len(self.race.comparisons))
-        if self.race.until_decided:
-            pairs = min(len(self.race.of_side(side, "finished")) for side in self.race.racing)
-            return confidence_of_look(max(pairs, FIRST_LOOK), self.race.runs, comparisons)
-        return 1 - 0.05 / comparisons
 
     def _attempts(self, side: str) -> Attempts:
         """Return the seconds of the runs of a side that reached the target, and of the others, failed ones included."""
@@ -178,7 +168,7 @@ class Report:
     def expected(self) -> dict[str, ExpectedTime]:
         """Expected seconds to a success of each side with runs, by its label."""
         known = [(label, self._attempts(side)) for side, label in self.race.sides.items()]
-        return {label: expected_time(runs, self.confidence) for label, runs in known if any(runs)}
+        return {label: expected_time(runs, self.race.confidence) for label, runs in known if any(runs)}
 
     @property
     def missed(self) -> list[tuple[str, str]]:
@@ -263,7 +253,7 @@ class Report:
         out = self.folder / "quality_over_time.png"
         drawn = {self.race.sides[side]: runs for side, runs in self.sets.items() if runs}
         shown = dict(list(drawn.items())[: len(plot.COLOURS)])
-        plot.plot_quality(shown, out, confidence=self.confidence)
+        plot.plot_quality(shown, out, confidence=self.race.confidence)
         self.figure = str(out) + (f" (the first {len(shown)} of {len(drawn)} sides)" if len(shown) < len(drawn) else "")
 
     @property
@@ -352,7 +342,7 @@ class Report:
         if len(self.race.comparisons) > 1:
             caption += f" The {len(self.race.comparisons)} intervals hold all at once with 95 % (Bonferroni)."
         verdict = "method makes it" if self.race.ablation else "verdict"
-        header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
+        header = ["config", f"speed-up [{100 * self.race.confidence:.4g} %]", verdict, "reached", "median", "range"]
         header += ["by medians", *["per sample, predicted"] * bool(self.predicted)]
         cells = [self.row(*row) for row in [*rows, *((label, side, None) for side, label in rest.items())]]
         if not self.race.comparisons:

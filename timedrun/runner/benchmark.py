@@ -197,8 +197,7 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
     top = name.partition(".")[0]
     if top in SHIPPED and top not in sys.modules:
         put_shipped_first(top)
-    here = Path.cwd()
-    if working_directory and any(folder.name == top for folder in folders_in(here)):
+    if working_directory and any(folder.name == top for folder in folders_in(Path.cwd())):
         put_here_last()
     package_name, spec_name, configs = parts_of(name)
     text = package_text(package_name)
@@ -207,7 +206,8 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
         nested = [path for path in known if path.rpartition(".")[2] == name]
         if len(nested) == 1 and nested != [name]:
             return find(nested[0], working_directory=working_directory)
-        ends = {path.rpartition(".")[2]: path for path in known} | {path: path for path in known}
+        ends = {"bert": "language_model", "resnet": "image_classification"}  # MLPerf's names of their tasks
+        ends |= {end: path for path in known for end in (path.rpartition(".")[2], path)}
         near = nested or [ends[end] for end in difflib.get_close_matches(name, ends, n=1, cutoff=0.5)]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         if name in known:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from judging.comparison.compare import compare_sets
+from judging.comparison.compare import attempts_of, compare_sets, pairs_of
 from judging.comparison.speedup_ratio import NotComparable, Ratio
 from judging.comparison.tradeoff import LEAST_SEEDS
 from judging.ground import stdio
@@ -275,12 +275,11 @@ def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis, 
                 **dict.fromkeys(("boxprops", "whiskerprops", "capprops"), {"color": colours[name]}),
                 medianprops={"color": colours[name], "linewidth": 2.5},
             )
-        text = "reference\n(one budget)" if name == reference else speed_up(sets[reference], runs, confidence)
         if len(sets) > 1:
-            place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8}
-            axes.annotate(text, xy=(1.01, row), color=colours[name], annotation_clip=False, **place)
-    axes.set_ylim(len(sets) - 0.4, -0.6)
-    axes.set_yticks([])
+            text = "reference\n(one budget)" if name == reference else speed_up(sets[reference], runs, confidence)
+            place = {"xy": (1.01, row), "xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8}
+            axes.annotate(text, color=colours[name], annotation_clip=False, **place)
+    axes.set(ylim=(len(sets) - 0.4, -0.6), yticks=[])
     axes.set_ylabel("time to train", fontsize=9)
     _style(axes, "x")
     axes.spines["left"].set_visible(False)
@@ -299,9 +298,10 @@ def speed_up(slow: Sequence[RunSummary], fast: Sequence[RunSummary], confidence:
 
 def ratio_of(slow: Sequence[RunSummary], fast: Sequence[RunSummary], confidence: float) -> Ratio | None:
     """Compare two sets, by pairs if they were interleaved; return None if they are not comparable."""
-    for paired in (True, False):
+    pairs, attempts = pairs_of(slow, fast), (attempts_of(slow), attempts_of(fast))  # a control may have fewer runs
+    for sets in (pairs, (slow, fast)) if pairs[0] else ((slow, fast),):
         with suppress(NotComparable):
-            return compare_sets(slow, fast, paired=paired, confidence=confidence)
+            return compare_sets(*sets, paired=sets is pairs, confidence=confidence, attempts=attempts)
     return None
 
 

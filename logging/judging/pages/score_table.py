@@ -41,7 +41,7 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
     """Format scores as text: the verdict, a table, the reasons for missing scores and MLCommons' notice.
     `detailed`: print `details` of each score below the table. `width`: columns of the terminal, at which the table is
     folded. Default: any width."""
-    lines = [stdio.verdict(sentence(scores)), "", *rows(scores, width).lines(width)]
+    lines = [f"verdict     {sentence(scores)}", "", *rows(scores, width).lines(width)]
     if detailed:
         for score in scores:
             lines.append("")
@@ -63,7 +63,7 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
         ]
     if any(score.demonstration for score in scores):
         lines.append(DEMONSTRATION)
-    return "\n".join([*lines, NOTICE, ""])
+    return "\n".join([stdio.fitted(lines[0], 12) if width else lines[0], *lines[1:], NOTICE, ""])
 
 
 def sentence(scores: Sequence[Score]) -> str:

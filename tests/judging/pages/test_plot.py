@@ -50,7 +50,7 @@ def test_the_figure_shows_the_logs(tmp_path, write_run, write_set, figures):
     rows = {line.get_ydata()[0]: list(line.get_xdata()) for line in times.lines if line.get_marker() == "o"}
     assert rows[0] == pytest.approx([120, 180, 240]) and rows[1] == pytest.approx([60])
     reference, text = (text.get_text() for text in times.texts)
-    assert reference == "reference\n(one budget)" and "where they reach\nmisses more (0 of 3 and 1 of 2)" in text
+    assert reference == "reference\n(one budget)" and "where both reach\nmisses more (0 of 3 and 1 of 2)" in text
     (legend,) = figures[0].legends
     assert axes.get_legend() is None  # nothing covers the data
     assert [text.get_text() for text in legend.get_texts()] == [

@@ -101,7 +101,7 @@ def test_the_intervals_of_an_ablation_hold_all_at_once(race, tmp_path):
     race.ablation = True
     race.comparisons = [replace(race.comparisons[0], row=f"m{number}, left out") for number in range(5)]
     report, text = made(race, tmp_path)
-    assert report.confidence == pytest.approx(0.99) and "The 5 intervals hold all at once" in text
+    assert report.race.confidence == pytest.approx(0.99) and "The 5 intervals hold all at once" in text
     assert "2.03x [1.90, 2.17]" in alone and "2.0x [1.7, 2.4]" in text  # t = 4.303 and 9.925
 
 

@@ -77,13 +77,11 @@ def test_a_config_of_another_benchmark_is_refused(nested):
 
 @pytest.mark.parametrize("working_directory", [False, True])
 def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(working_directory, make_benchmark, monkeypatch):
-    make_benchmark("latin")
-    Path("latin/__init__.py").write_bytes("# é\nSPEC = None\n".encode("latin-1"))
+    (make_benchmark("latin") / "__init__.py").write_bytes("# é\nSPEC = None\n".encode("latin-1"))
     with pytest.raises(UsageError, match="no benchmark package 'zzz_unknown'.*set PYTHONPATH to the folder") as caught:
         find("zzz_unknown", working_directory=working_directory)
     assert ("run this in the folder" in str(caught.value)) is working_directory
-    make_benchmark("specless", init="")
-    monkeypatch.syspath_prepend(Path.cwd())
+    monkeypatch.syspath_prepend(make_benchmark("specless", init="").parent)
     with pytest.raises(UsageError, match="defines no SPEC"):
         find("specless")
 

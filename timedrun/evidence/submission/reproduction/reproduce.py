@@ -1,5 +1,6 @@
 """Recompute every score from its logs and compare it with the claims, to their number of digits."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from judging.comparison.speedup_ratio import across
+from judging.ground.stdio import terminal_columns
 from judging.pages.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
 from judging.pages.table import Table
 from judging.scoring.score import Score, score
@@ -75,16 +77,14 @@ class Reproduction:
         order = list(dict.fromkeys(figure.of for figure in self.figures))
         shown = [figure for figure in self.figures if figure.verdict != "not here"]
         shown.sort(key=lambda figure: order.index(figure.of))  # claims of one figure from several sources come together
-        rows = [_row(figure) for figure in shown]
+        sources = dict.fromkeys(figure.source for figure in shown if figure.source)
+        marks = {source: f" [{number}]" for number, source in enumerate(sources, 1)}
+        rows = [_row(figure, marks.get(figure.source, "")) for figure in shown]
         for place in range(len(shown) - 1, 0, -1):
             if shown[place].of == shown[place - 1].of:
                 rows[place][:5] = [""] * 5
         header = ["submitter", "system", "benchmark", "figure", "from the logs", "claimed", "verdict"]
-        lines = Table(header, rows).lines()
-        sources = dict.fromkeys(figure.source for figure in shown if figure.source)
-        marks = {source: f" [{number}]" for number, source in enumerate(sources, 1)}
-        for place, figure in enumerate(shown, 2):
-            lines[place] += marks.get(figure.source, "")
+        lines = Table(header, rows).lines(terminal_columns(sys.stdout))
         lines += [f"[{number}] {printable(source)}" for number, source in enumerate(sources, 1)]
         lines += dict.fromkeys(
             printable(f"{figure.system} {figure.benchmark}, {figure.what}: {text}.")
@@ -266,7 +266,7 @@ def _figure(
     )
 
 
-def _row(figure: Figure) -> list[str]:
+def _row(figure: Figure, mark: str) -> list[str]:
     unit = {"score": " min", "quality": ""}.get(figure.what, "x")
     value = "-"
     if figure.recomputed is not None:
@@ -278,4 +278,4 @@ def _row(figure: Figure) -> list[str]:
     short = figure.words if figure.verdict in ("reproduced", "differs") else figure.verdict
     system = figure.system + f" ({figure.entry})" * bool(figure.entry)
     names = [printable(name) for name in (figure.submitter, system, figure.benchmark, figure.what)]
-    return [*names, value, printable(claimed), short]
+    return [*names, value, printable(claimed), short + mark]

@@ -102,13 +102,14 @@ def test_equal_results_make_equal_archives(tmp_path, result_set, source, package
         assert {entry.mode & 0o111 for entry in tar if entry.name.endswith(".sh")} == {0o111}
 
 
-def test_a_demonstration_is_labelled_and_no_submission(tmp_path, make_set, packaged):
+def test_a_demonstration_is_labelled_and_no_submission_also_on_a_terminal(tmp_path, make_set, packaged, monkeypatch):
+    monkeypatch.setattr("judging.ground.stdio.terminal_columns", lambda stream: 80)  # folds no line of a file
     report = packaged(make_set(tmp_path / "set", times=(0.1, 0.2, 0.3), **DIGITS))
     assert report.demonstration and report.scores[0].score_minutes == pytest.approx(0.2)
     assert read_json(report.folder / "manifest.json")["demonstration"] is True
     for path in (report.folder / "README.md", implementation(report) / "README.md"):
         text = path.read_text().lower()
-        assert "demonstration" in text and "unverified" in text and "submission" not in text
+        assert "(unverified, demonstration), mean within" in text and "submission" not in text
     assert "submission" not in report.text
 
 
