@@ -282,8 +282,3 @@ def _change(
 def _at(answer: Scores, cuts: NDArray[np.int64]) -> Scores:
     """Return the answers (cuts, rows, vocabulary) at the indices `cuts`, (cuts, rows), of `answer`'s positions."""
     return answer[np.arange(len(answer)), cuts]
-
-
-def question_rows(asked: int, vocabulary: int) -> int:
-    """Return the rows of one question: at most `PROBED_ROWS`, and at most 2^24 numbers in the answer."""
-    return max(4, min(PROBED_ROWS, (1 << 24) // (asked * vocabulary)))

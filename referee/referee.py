@@ -240,7 +240,8 @@ class Referee(AbstractContextManager["Referee"]):
 
         of_kind = self.data.questions(self._draw)  # anew: the error of this sample is in the spread of several
         rows = of_kind["real"]
-        batch = probes.question_rows(rows.positions.shape[1], self.data.choices)
+        most = (1 << 24) // (rows.positions.shape[1] * self.data.choices)  # rows whose answer has 2^24 numbers
+        batch = max(4, min(probes.PROBED_ROWS, most))
         cuts = {name: probes.draw_cuts(rows, probes.CUTS, self._draw) for name in names}  # a rule may suit one of them
         probed: dict[str, Probed] = {}
         earlier = len(verdict.findings)

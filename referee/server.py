@@ -94,13 +94,6 @@ def drop_rights(user: int | None) -> None:
     _called("capset", struct.pack("Ii", 0x2008_0522, 0), bytes(24))
 
 
-def close_others(kept: list[int]) -> None:
-    """Close all descriptors but the standard ones and `kept`."""
-    ends = sorted(kept)
-    for low, high in zip([2, *ends], [*ends, os.sysconf("SC_OPEN_MAX")], strict=True):
-        os.closerange(low + 1, high)
-
-
 def first_process(work: int) -> None:
     """Reap the processes of a session's namespace until that numbered `work` ends, and with this one all others."""
     with contextlib.suppress(ChildProcessError):
@@ -172,7 +165,9 @@ def serve(control: socket.socket, arguments: dict[str, Any], shards: Shards) -> 
                 if running == 0:
                     control.close()
                     gate.close()
-                    close_others([*descriptors, inside.fileno()])
+                    kept = sorted([*descriptors, inside.fileno()])  # beside the standard ones
+                    for low, high in zip([2, *kept], [*kept, os.sysconf("SC_OPEN_MAX")], strict=True):
+                        os.closerange(low + 1, high)
                     if isolated:
                         user = enter()
                         if code := os.fork():

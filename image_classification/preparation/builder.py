@@ -15,7 +15,7 @@ from image_classification.preparation.formats import FORMATS, source_split, spli
 from image_classification.preparation.shard_writer import RULES, ShardTask, shard_file, unwritable
 from image_classification.preparation.sources import Source, source_notes
 from image_classification.stores import manifest as store_manifest
-from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, count_split, read_manifest
+from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, read_manifest
 from image_classification.stores.store_format import FinishedShard, SourceItem
 from judging.ground.atomic_file import StoredFile, check_size, failures, write_file
 from judging.ground.errors import DataError
@@ -134,7 +134,8 @@ def _assembled(
     for split, shards in finished.items():
         labels = np.concatenate([shard.labels for shard in shards])
         size = sum(int(shard.offsets[-1]) for shard in shards)
-        counts[split] = count_split(labels, len(source.classes), size)
+        per_class = tuple(np.bincount(labels, minlength=len(source.classes)).tolist())
+        counts[split] = store_manifest.SplitCounts(images=len(labels), per_class=per_class, bytes=size)
         try:
             files |= made_of.finish(out, split, shards)
         except OSError as error:

@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-import numpy as np
 import tyro
-from numpy.typing import NDArray
 
 from judging.ground.atomic_file import StoredFile, check_size, failures
 from judging.ground.errors import DataError
@@ -99,12 +97,6 @@ def describe_store(store: StoreConfig) -> str:
 def run_splits(store: StoreConfig, eval_resize: int) -> tuple[str, str]:
     """Return the names of the splits that a run trains and evaluates on."""
     return "train", f"{RESIZED}{eval_resize}" if store.format == "raw" else "evaluation"
-
-
-def count_split(labels: NDArray[np.integer], classes: int, size: int) -> SplitCounts:
-    """Return the counts of a split with these `labels` (n,), `classes` classes and `size` bytes."""
-    counts = np.bincount(labels, minlength=classes).tolist()
-    return SplitCounts(images=len(labels), per_class=tuple(counts), bytes=size)
 
 
 def read_manifest(folder: Path) -> ImageManifest:

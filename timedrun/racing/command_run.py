@@ -34,7 +34,7 @@ from timedrun.runner.process.blocks import Outcome
 from timedrun.runner.process.load_counters import LoadCounters, log_load
 from timedrun.runner.process.stop_signals import handling
 from timedrun.runner.process.verdict import FINE, verdict_of
-from timedrun.runner.provenance import command_system, source
+from timedrun.runner.provenance import command_system, hardware, source
 from timedrun.runner.storage import source_copies
 
 OUTPUT: Final = "output.txt"  # what the command printed, in the folder of its run
@@ -151,7 +151,8 @@ class CommandRun:
         side, paths = self.side, self.paths
         values, state = asdict(side), source.provenance(self.directory)
         files = source_of(side.command, self.directory)
-        digest, system = digest_of(values), command_system.name_of(side.name)
+        digest, devices = digest_of(values), hardware.gpus() or ["CPU"]
+        system = hardware.system_name(side.name, len(devices), devices[0])
         entry = ledger.announce(
             paths.log,
             benchmark=side.benchmark,
@@ -165,7 +166,9 @@ class CommandRun:
         write_json(paths.system, command_system.describe(system))
         paths.environment.write_text(command_system.environment((), self.directory))
         write_json(paths.provenance, {**state, "command": side.command})
-        source_copies.copy_into(paths.side, files)
+        for place, raw in files.items():
+            (file := paths.side / source_copies.SOURCE / place).parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(raw)
         hold(paths)
         self._now = self._monotonic()
         log.event(keys.LEDGER_ENTRY, entry)

@@ -6,11 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from judging.comparison.tradeoff import Comparison, Curve, compare_curves, ended, with_energy
+from judging.comparison.tradeoff import Comparison, Curve, compare_curves, ended, runs_of
 from judging.ground.config_values import flatten
 from judging.ground.errors import UsageError
 from judging.ground.race_labels import label_of
 from judging.ground.result_files import ResultPaths, read_json
+from judging.scoring.power import shared_energy
 from judging.scoring.run_set import distinct_sets_at
 from mlevents.summary import RunSummary
 from timedrun.racing.race_file import Race, paths_of, planned
@@ -57,7 +58,8 @@ def curves_of(race: Race, folder: Path) -> list[Curve]:
 def _curves(budgets_of: Budgets, races: Iterable[Race]) -> list[Curve]:
     numbers = {budget.curve for race in races for budget in race.budgets.values() if budget.text}
     curves = [Curve(label=label, budgets=of, unit="x" * (label not in numbers)) for label, of in budgets_of.items()]
-    return with_energy(curves)
+    energy, joules = shared_energy(runs_of(curves))  # of what was measured in all runs
+    return [replace(curve, energy=energy, joules=joules) for curve in curves]
 
 
 def _add(budgets: Budgets, label: str, ratio: float, runs: Iterable[RunSummary]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, geometric_mean, stdev
 from typing import Final
@@ -18,7 +18,6 @@ from typing import Final
 from judging.comparison.interpolation import Points, bounds_of_time, error_at, minutes_to, quality_at
 from judging.ground.errors import UsageError
 from judging.scoring.interval import Interval
-from judging.scoring.power import shared_energy
 from mlevents.run_status import rules_of
 from mlevents.summary import RunSummary
 
@@ -126,12 +125,6 @@ def ended(run: RunSummary) -> bool:
 def runs_of(curves: Iterable[Curve]) -> list[RunSummary]:
     """Return all runs of the curves."""
     return [run for curve in curves for of_seeds in curve.budgets.values() for run in of_seeds.values()]
-
-
-def with_energy(curves: Sequence[Curve]) -> list[Curve]:
-    """Return the curves with the energy of their runs, of what was measured in all of them."""
-    energy, joules = shared_energy(runs_of(curves))
-    return [replace(curve, energy=energy, joules=joules) for curve in curves]
 
 
 def direction(runs: Iterable[RunSummary]) -> float:

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import hashlib
 import itertools
 import json
 import os
@@ -191,3 +192,16 @@ def existing(path: Path) -> list[Path]:
         return result_files(path)
     except FileNotFoundError:
         raise missing(path) from None
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below `folder` by its path, sorted; "" for a symbolic link, which is not
+    read."""
+    sums = {}
+    for file in folder.rglob("*"):
+        if file.is_symlink():
+            sums[file.relative_to(folder).as_posix()] = ""
+        elif file.is_file():
+            with open(file, "rb") as stream:
+                sums[file.relative_to(folder).as_posix()] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return dict(sorted(sums.items()))

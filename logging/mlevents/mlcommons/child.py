@@ -45,13 +45,6 @@ def _scored(folder: str, ruleset: str) -> list[str]:
     return [name for row in rows for name in benchmarks if row[name] is not None and math.isfinite(row[name])]
 
 
-def _parse_rule_files_quickly() -> None:
-    """Parse rule files with libyaml: parsing YAML in Python takes most of the time of a check."""
-    with contextlib.suppress(ImportError, AttributeError):  # told by the tools themselves; PyYAML without libyaml
-        checker: Any = importlib.import_module("mlperf_logging.compliance_checker.mlp_compliance")
-        checker.yaml.BaseLoader = checker.yaml.CBaseLoader
-
-
 def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Run one job. `raised` is the last line of a traceback; `missing` means that it was a failed import or memory."""
     values: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "scored": []}
@@ -89,7 +82,10 @@ def main() -> None:
     os.dup2(2, 1)
     if request["source"] is not None:
         sys.path.insert(0, request["source"])
-    _parse_rule_files_quickly()
+    # libyaml reads rule files: Python's parser would take most of the time of a check
+    with contextlib.suppress(ImportError, AttributeError):  # told by the tools themselves; PyYAML without libyaml
+        checker: Any = importlib.import_module("mlperf_logging.compliance_checker.mlp_compliance")
+        checker.yaml.BaseLoader = checker.yaml.CBaseLoader
     for job in request["jobs"][first:]:
         line = json.dumps(answer(job)).encode() + b"\n"
         while line:

@@ -29,12 +29,6 @@ Python = tuple[str, ...]
 """Path of a Python, and the assignments of PYTHON_VARIABLES with which it ran."""
 
 
-def name_of(config: str) -> str:
-    """Return the default name of the system of a command."""
-    devices = hardware.gpus() or ["CPU"]
-    return hardware.system_name(config, len(devices), devices[0])
-
-
 def describe(name: str) -> hardware.Description:
     """Describe the system of a command, whose device is not known."""
     return system.describe(SUBMITTER, name, status=STATUS, ranks=1, device="")

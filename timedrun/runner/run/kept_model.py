@@ -1,6 +1,5 @@
 """The evaluated weights of a finished run as files beside its log: the setting `keep_model`."""
 
-import hashlib
 import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -11,7 +10,7 @@ from typing import Final
 from torch import Tensor, nn
 
 from judging.ground.errors import DataError, UsageError
-from judging.ground.result_files import read_object, write_json
+from judging.ground.result_files import digests, read_object, write_json
 from timedrun.methods.training.train_state import Stateful
 from timedrun.runner.benchmark import Benchmark, find
 from timedrun.runner.config import RunConfig, dump
@@ -45,15 +44,11 @@ def write(weights: dict[str, Tensor], benchmark: Benchmark, config: RunConfig, f
         write_json(partial / CONFIG, dump(config))
         if export := benchmark.hook("export", "export"):
             export(config, weights, partial)
-        files = sorted(path for path in partial.rglob("*") if path.is_file())
-        digests = {}
-        for path in files:
-            with path.open("rb") as stream:
-                digests[str(path.relative_to(partial))] = hashlib.file_digest(stream, "sha256").hexdigest()
+        kept = digests(partial)
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return digests
+    return kept
 
 
 def load_model(folder: str | Path) -> nn.Module:

@@ -15,12 +15,6 @@ def digest(files: Mapping[str, bytes]) -> str:
     return digest_of({SOURCE: {place: hashlib.sha256(raw).hexdigest() for place, raw in files.items()}})
 
 
-def copy_into(folder: Path, files: Mapping[str, bytes]) -> None:
-    for place, raw in files.items():
-        (file := folder / SOURCE / place).parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(raw)
-
-
 def copies_in(folder: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> dict[str, bytes]:
     """Return the copies in the folder of a run or system, each as `read` reads it."""
     top = folder / SOURCE

@@ -15,6 +15,7 @@ from judging.checking.check_report import CheckResult, group_lines, verdict
 from judging.checking.verdicts import check_package as check_strictly
 from judging.ground.errors import UsageError
 from judging.ground.ledger import parse
+from judging.ground.result_files import digests
 from judging.pages.score_table import table
 from judging.scoring.score import Score
 from mlevents.event import Finding
@@ -30,7 +31,7 @@ from timedrun.evidence.submission.packaging.result_folder import (
     ResultFolder,
     open_results,
 )
-from timedrun.evidence.submission.packaging.safe_files import PackageError, content, digests, safe_name
+from timedrun.evidence.submission.packaging.safe_files import PackageError, content, safe_name
 from timedrun.runner.provenance.source import provenance
 from timedrun.runner.provenance.system_answers import SET_BY_RUNS, Answers, open_keys
 

@@ -11,6 +11,7 @@ from judging.checking.check_report import LEVELS, verdict
 from judging.ground.atomic_file import is_inside
 from judging.ground.errors import TimedrunError
 from judging.ground.ledger import LEDGER
+from judging.ground.result_files import digests
 from judging.pages.score_table import NOTICE
 from mlevents.event import Finding
 from mlevents.mlcommons import OfficialVerdict
@@ -24,7 +25,6 @@ from timedrun.evidence.submission.packaging.safe_files import (
     PackageError,
     content,
     copy,
-    digests,
     refuse_colliding,
     refuse_name,
     safe_name,
@@ -61,7 +61,7 @@ def write_tree(
         of_benchmark = [result_set for result_set in sets if result_set.benchmark == benchmark]
         external = of_benchmark[0].is_external
         code = implementations / (source.name if external else IMPLEMENTATION)
-        files: dict[str, Path] = trainer_files(source) if external else {}
+        files: dict[str, Path] = _without_links(dict(_below(source, (".",), (), left_out=()))) if external else {}
         for name in dict.fromkeys(None if of.is_command else of.package_name for of in of_benchmark if not external):
             files |= source_files(source, name)
         for result in of_benchmark:
@@ -209,11 +209,6 @@ def missing_files(code: Path | None, sets: Sequence[ResultFolder]) -> list[str]:
         for system, name in files
         if not ruled_file(code, system, name).is_file()
     ]
-
-
-def trainer_files(code: Path) -> dict[str, Path]:
-    """Return the files of a trainer's `code` by their path, sorted, chosen as `source_files` does."""
-    return _without_links(dict(_below(code, (".",), (), left_out=())))
 
 
 def source_files(source: Path, benchmark: str | None) -> dict[str, Path]:

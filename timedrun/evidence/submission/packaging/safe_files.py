@@ -108,18 +108,5 @@ def write(to: Path, raw: bytes) -> None:
             os.fchmod(file.fileno(), mode | (mode & 0o444) >> 2)
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below `folder` by its path, sorted; "" for a symbolic link, which is not
-    read."""
-    sums = {}
-    for file in folder.rglob("*"):
-        if file.is_symlink():
-            sums[file.relative_to(folder).as_posix()] = ""
-        elif file.is_file():
-            with open(file, "rb") as stream:
-                sums[file.relative_to(folder).as_posix()] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return dict(sorted(sums.items()))
-
-
 def _kind(mode: int) -> str:
     return _KINDS.get(stat.filemode(mode)[0], "not a regular file")

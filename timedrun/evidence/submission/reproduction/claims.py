@@ -9,9 +9,9 @@ from typing import Any, Final, Literal
 
 from judging.ground.errors import TimedrunError
 from judging.ground.file_kind import read_text
+from judging.ground.result_files import digests
 from mlevents.event import json_fault
 from mlevents.package_checker.files import MANIFEST
-from timedrun.evidence.submission.packaging.safe_files import digests
 
 RATIOS: Final = ("minutes", "samples", "samples_per_second")
 """Quantities whose ratio can be claimed: of a score, of its mean samples, and of these per second of all time."""

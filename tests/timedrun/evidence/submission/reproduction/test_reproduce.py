@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from judging.ground.result_files import digests
 from judging.pages.score_table import NOTICE
 from judging.scoring.score import score
-from timedrun.evidence.submission.packaging.safe_files import digests
 from timedrun.evidence.submission.reproduction.claims import Claim, ClaimError, decimals, packages, read_claims
 from timedrun.evidence.submission.reproduction.reproduce import agreement, reproduce
 
