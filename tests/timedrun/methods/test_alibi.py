@@ -105,15 +105,6 @@ def test_a_model_takes_longer_sequences_keeps_its_names_and_trains(kind):
         model(input_ids=torch.full((2, 25), 5))
 
 
-def test_a_bert_that_decodes_is_causal(tokens):
-    changed = torch.cat([tokens[:, :9], 29 - tokens[:, 9:]], dim=1)
-    for decodes in (True, False):
-        model = make_model("BertForMaskedLM", is_decoder=decodes)
-        alibi(model)
-        before, after = (model(input_ids=each).logits[:, :9] for each in (tokens, changed))
-        assert torch.allclose(before, after, atol=1e-5) is decodes
-
-
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_padding_and_cached_keys_leave_the_logits(tokens, attention):
     model = make_model(attention=attention)

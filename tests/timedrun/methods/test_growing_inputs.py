@@ -102,21 +102,6 @@ def test_at_the_loader_images_are_asked_for_at_the_published_sizes_and_left_as_t
             speed.verify()
 
 
-@given(
-    size=st.integers(8, 300),
-    start=st.floats(0.3, 1),
-    delay=st.floats(0, 0.6),
-    finetune=st.floats(0, 0.4),
-    increment=st.integers(1, 4),
-)
-def test_sizes_grow_from_start_to_full(size, start, delay, finetune, increment):
-    method = ProgressiveResizing(start=start, delay=delay, finetune=finetune, increment=increment)
-    sizes = method.sizes(size, np.linspace(0, 1, 33))
-    assert sizes == sorted(sizes)
-    assert abs(sizes[0] - start * size) <= increment / 2 + 1 or delay == 0
-    assert size - increment / 2 - 1 <= sizes[-1] <= size
-
-
 class Skip(nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         assert input.shape[2:] == (32, 32) or not {"image_size", "img_size"}.intersection(vars(self))

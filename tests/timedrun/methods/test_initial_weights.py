@@ -192,18 +192,3 @@ def test_a_frozen_bias_ends_the_backward_pass_and_configs_from_before_it_keep_th
     assert "bias_end" not in plain(cifar10_methods())["methods"][0]
     config = replace(cifar10_methods(), methods=(Whitening(bias_end=0.5),))
     assert load(type(config), plain(config)) == config
-
-
-def test_the_network_that_was_changed_is_whitened_where_another_comes_first():
-    speed, teacher, student = stack(Whitening()), nn.Conv2d(3, 24, 2), nn.Conv2d(3, 24, 2)
-    whole = nn.ModuleList([teacher, speed.model(student)])
-    before = teacher.weight.clone()
-    speed.before_step(whole, 0, 0.0)
-    speed.batch(images := torch.randn(64, 3, 8, 8), torch.zeros(64), 2)
-    assert torch.equal(teacher.weight, before) and torch.equal(student.weight, whitening_weights(images))
-
-
-def test_a_normed_head_has_a_log_bias():
-    head = nn.utils.parametrizations.weight_norm(nn.Linear(4, 10))
-    stack(LogBias()).model(nn.Sequential(nn.Linear(4, 4), head))
-    torch.testing.assert_close(head.bias, torch.full((10,), -math.log(10)))

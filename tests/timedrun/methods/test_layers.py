@@ -10,9 +10,7 @@ import torch
 import torch.nn.functional as F
 from scipy.ndimage import convolve
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils import parametrize
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.timedrun.methods.small_transformers import small_transformer
 from timedrun.methods import BlurPool, ChannelsLast, Factorize, GatedLinearUnits, WeightStandardization, stack
@@ -63,13 +61,14 @@ def bert(kind: str = "Bert") -> nn.Module:
     return small_transformer(f"{kind}ForMaskedLM", vocab_size=30, **shape).eval()
 
 
-def test_the_feed_forward_layer_computes_the_formula_and_has_two_thirds_of_the_width_if_asked(torchvision):
-    counts = sum(parameter.numel() for parameter in bert().parameters())
-    narrow = stack(GatedLinearUnits(iso_parameters=True)).model(bert())
-    assert narrow.bert.encoder.layer[1].intermediate.up.out_features == 32
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_the_feed_forward_layer_computes_the_formula_and_has_two_thirds_of_the_width_if_asked(torchvision, kind):
+    counts = sum(parameter.numel() for parameter in bert(kind).parameters())
+    narrow = stack(GatedLinearUnits(iso_parameters=True)).model(bert(kind))
+    assert narrow.base_model.encoder.layer[1].intermediate.up.out_features == 32
     assert counts - 2 * 48 == sum(p.numel() for p in narrow.parameters())  # without the biases of the first map
-    model = stack(GatedLinearUnits()).model(bert()).eval()
-    layer = model.bert.encoder.layer[0]
+    model = stack(GatedLinearUnits()).model(bert(kind)).eval()
+    layer = model.base_model.encoder.layer[0]
     x = torch.randn(2, 5, 16)
     gate, up, out = layer.intermediate.gate.weight, layer.intermediate.up.weight, layer.output
     gated = x @ gate.T
@@ -77,21 +76,6 @@ def test_the_feed_forward_layer_computes_the_formula_and_has_two_thirds_of_the_w
     inner = hidden @ out.dense.weight.T + out.dense.bias + x
     mean, variance = inner.mean(-1, keepdim=True), inner.var(-1, correction=0, keepdim=True)
     torch.testing.assert_close(layer.feed_forward_chunk(x), (inner - mean) / (variance + 1e-12).sqrt())
-
-
-@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
-def test_gated_layers_train_and_are_in_the_optimizer(torchvision, kind):
-    speed = stack(GatedLinearUnits())
-    model = speed.model(bert(kind))
-    assert speed.report == ["gated_linear_units: 2 feed-forward layers"]
-    speed.require_in(torch.optim.SGD(model.parameters(), lr=0.1))
-    tokens = torch.randint(2, 30, (2, 8))
-    loss = model(input_ids=tokens, labels=tokens).loss
-    loss.backward()
-    assert 3 < loss.item() < 4  # ln 30 = 3.4
-    for name, parameter in model.named_parameters():
-        if "intermediate" in name:
-            assert parameter.grad is not None and parameter.grad.any()
 
 
 def test_layers_of_low_rank_compute_the_same_after_it():
@@ -116,14 +100,6 @@ def test_ranks_save_something_or_are_0_and_the_product_is_the_nearest_of_its_ran
     assert last.shape == (6, 4) and first.shape == (4, 9)
     dropped = torch.linalg.svdvals(weight)[4:]  # Eckart and Young: the error of the nearest
     torch.testing.assert_close(torch.linalg.norm(weight - last @ first), torch.linalg.norm(dropped))
-
-
-def test_torchs_fused_encoder_layer_evaluates_with_the_product():
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 1)
-    model, inputs = stack(Factorize(min_features=32)).model(encoder).eval(), torch.randn(2, 5, 32)
-    expected = model(inputs)
-    with torch.no_grad():
-        torch.testing.assert_close(model(inputs), expected)
 
 
 def test_weights_and_inputs_are_converted_and_outputs_stay_the_same():
@@ -209,30 +185,6 @@ def test_the_formulas_for_cuda_are_the_blur(by, shape, stride):
     torch.testing.assert_close(x.grad, same.grad)
 
 
-def test_on_cuda_no_convolution_blurs():
-    class Recorded(TorchDispatchMode):
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            called.append(function._schema.name)
-            return function(*args, **(kwargs or {}))
-
-    called: list[str] = []
-    with FakeTensorMode(), Recorded():  # of CUDA, where there is none
-        image = torch.empty(2, 16, 8, 8, device="cuda").to(memory_format=torch.channels_last)
-        blurred = blur(image, 2)
-    assert called.count("aten::avg_pool2d") == 2 and "aten::convolution" not in called
-    assert blurred.shape == (2, 16, 4, 4) and blurred.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_resnet50_has_six_convolutions_and_one_pool_replaced(torchvision):
-    model = torchvision.models.resnet50()
-    _, words = BlurPool().model(model)
-    assert words == "6 convolutions, 1 max-pool"
-    blurred = [name for name, module in model.named_modules() if isinstance(module, BlurConv2d)]
-    assert blurred == [f"layer{n}.0.{part}" for n in (2, 3, 4) for part in ("conv2", "downsample.0")]
-    assert isinstance(model.maxpool, BlurMaxPool2d)
-    assert type(model.conv1) is nn.Conv2d  # 3 input channels
-
-
 def test_factors_are_frozen_as_their_layer_act_where_their_product_is_read_and_tied_layers_stay():
     speed = stack(Factorize(min_features=8))
     words, *linear = nn.Embedding(8, 8), *(nn.Linear(8, 8) for _ in range(5))
@@ -289,14 +241,12 @@ def test_parts_are_normalized_separately_and_share_the_momentum(layer, shape, pa
     same(ghost.eval()(inputs), layer.eval()(inputs))
 
 
-@pytest.mark.parametrize(("samples", "converted"), [(4, False), (8, True)])
-def test_a_norm_that_divided_no_batch_or_was_converted_has_no_effect(samples, converted):
+def test_a_norm_that_divided_no_batch_has_no_effect():
     speed = stack(GhostBatchNorm(ghost_batch=4))
     model = speed.model(nn.Sequential(nn.BatchNorm2d(3)))
     speed.before_step(model, 0, 0.0)
-    if not converted:
-        model(torch.randn(samples, 3, 5, 5))
-    speed.after_step(nn.SyncBatchNorm.convert_sync_batchnorm(model) if converted else model)
+    model(torch.randn(4, 3, 5, 5))
+    speed.after_step(model)
     with pytest.raises(NoEffect, match="nothing in this run: ghost_batch_norm; .* batches above ghost_batch"):
         speed.verify()
 

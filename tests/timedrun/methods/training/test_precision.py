@@ -1,8 +1,5 @@
 """The logged numeric precision is that of products and of gradients; torch has the switches of the config."""
 
-import ctypes
-import subprocess
-import sys
 from types import SimpleNamespace
 from typing import cast
 
@@ -63,23 +60,3 @@ def test_torch_has_the_switches_of_the_config(tf32, cudnn_benchmark):
     finally:
         for (place, name), value in zip(SWITCHES, before, strict=True):
             setattr(place, name, value)
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="malloc is not glibc's")
-def test_on_a_cpu_freed_memory_is_used_again_without_new_pages_and_huge_pages_are_asked_for():
-    # In a process of its own; an aligned block may not fit in the place of one of its own size.
-    script = """
-import os, resource, torch
-from timedrun.methods.training.precision import set_backends
-set_backends(torch.device("cpu"), tf32=True, cudnn_benchmark=False)
-kept = torch.empty(20 << 20).fill_(0)
-del kept
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-kept = torch.empty(16 << 20).fill_(0)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-asked = any("hg" in line.split() for line in open("/proc/self/smaps"))
-print(asked or not os.path.exists("/sys/kernel/mm/transparent_hugepage"))
-"""
-    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    faults, asked = printed.split()
-    assert int(faults) < 1_000 and asked == "True"  # of 16,384 pages

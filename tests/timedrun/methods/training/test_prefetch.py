@@ -66,26 +66,6 @@ def test_an_error_is_raised_at_its_step_and_again_if_that_is_asked_again(ahead):
     assert threads() == []
 
 
-def test_no_more_batches_are_made_than_are_kept_ready_and_closing_waits_for_the_one_that_is_being_made():
-    steps, go_on = list[int](), threading.Event()
-
-    def make(step: int) -> int:
-        steps.append(step)
-        assert step < 2 or go_on.wait(10)
-        return step
-
-    batches = StepBatches(make, CPU, 2)
-    assert next(batches.starting(0)) == 0
-    until(lambda: steps == [0, 1, 2])
-    closer = threading.Thread(target=batches.close)
-    closer.start()
-    closer.join(0.05)
-    assert closer.is_alive()
-    go_on.set()
-    closer.join(10)
-    assert steps == [0, 1, 2] and threads() == []
-
-
 class OnStream(Tensor):
     """Tensor that records the streams it is used on."""
 
