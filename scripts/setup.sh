@@ -5,8 +5,7 @@ set -euo pipefail
 [ -z "${TIMEDRUN_INSTALLED:-}" ] || exit 0; unset CDPATH; cd "$(dirname "$0")/.."
 pip_install() { .venv/bin/python -m pip install --quiet --no-compile --constraint constraints.txt "$@"; }
 extras="train,digits,vision,language,hugging-face,lightning,report,explorer${1:+,segmentation,$1}"
-stamp=".venv/installed${1:+_$1}"
-if [ -f "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && [ "$stamp" -nt constraints.txt ]; then exit 0; fi
+stamp=".venv/installed${1:+_$1}"; [[ "$stamp" -nt pyproject.toml && "$stamp" -nt constraints.txt ]] && exit 0
 "${PYTHON:-python3}" -m venv .venv
 pip_install torch; pip_install --editable ".[$extras]"
 .venv/bin/python -c 'import torchvision' 2>/dev/null || { .venv/bin/python -m pip --quiet uninstall --yes torchvision  # the tests alone see another one

@@ -2,6 +2,8 @@
 
 import copy
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -352,3 +354,15 @@ def test_muon_takes_a_matrix_of_two_layers_once_and_none_of_an_embedding_or_of_o
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     assert model.factor != 1 and all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_a_dry_run_of_an_own_optimizer_imports_no_compiler():
+    program = (
+        "import sys, torch; from timedrun.methods.training import initialisation, optim\n"
+        "with initialisation.on_meta_device():\n"
+        "    model = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 2))\n"
+        "    initialisation.initialize(model, 'kaiming')\n"
+        "optimizer = optim.DecoupledSGD(model.parameters(), 0.1); optimizer.step(); optimizer.zero_grad()\n"
+        "optimizer.load_state_dict(optimizer.state_dict()); assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
