@@ -1,14 +1,11 @@
 """Code is run where the user names it, and nowhere because a file of somebody else names it or lies nearby."""
 
-import hashlib
-import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from judging.ground.config_values import digest_of
 from judging.ground.errors import UsageError
@@ -16,11 +13,9 @@ from judging.ground.result_files import ResultPaths
 from judging.scoring.recorded_run import recorded_run_of
 from tests.security.hostile_logs import write_log
 from timedrun.cli import main
-from timedrun.evidence.submission.reproduction.repetition import Outcome, repeat_config
+from timedrun.evidence.submission.reproduction.repetition import repeat_config
 from timedrun.runner.benchmark import find
 from timedrun.runner.process.launch_env import module_command
-from timedrun.runner.run import checkpoint_file
-from timedrun.runner.run.checkpoint_file import CheckpointError
 
 TELLS = "import pathlib; pathlib.Path({mark!r}).touch()\n"
 
@@ -79,32 +74,12 @@ def test_a_result_run_again_imports_nothing_that_its_config_names_or_beside_it(t
     assert not trap.exists()
 
 
-def test_a_result_run_again_imports_no_benchmark_of_the_working_directory(tmp_path, monkeypatch):
-    mark, folder = tmp_path / "imported", tmp_path / "trap_benchmark"
-    folder.mkdir()
-    (folder / "__init__.py").write_text(TELLS.format(mark=str(mark)) + "SPEC = 1\n")
-    for name in ("configs.py", "train.py"):
-        (folder / name).touch()
-    (tmp_path / "run_0").mkdir()
-    (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "trap_benchmark"}')
-    monkeypatch.chdir(tmp_path)
-    why, _ = repeated(tmp_path)
-    assert f"set PYTHONPATH={tmp_path}" in why
-    assert main(["show"]) == 0
-    assert not mark.exists()
-
-
-def repeated(folder: Path) -> Outcome:
-    """Ask for a run that is refused."""
-    run, paths = recorded_run_of(folder / "result_0.txt"), ResultPaths(folder / "again", 0)
-    return repeat_config(run, paths, folder, 0, lambda ranks, threads: pytest.fail("a process was started"))
-
-
 def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(tmp_path):
     (tmp_path / "run_0").mkdir()
     (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "image_classification"}')
     (tmp_path / "run_0" / "provenance.json").write_text('{"ranks": 1000000}')
-    why, _ = repeated(tmp_path)
+    run, paths = recorded_run_of(tmp_path / "result_0.txt"), ResultPaths(tmp_path / "again", 0)
+    why, _ = repeat_config(run, paths, tmp_path, {}, lambda ranks, threads: pytest.fail("a process was started"))
     assert "--ranks" in why
 
 
@@ -123,25 +98,3 @@ def test_what_is_no_config_is_refused_in_words(text, tmp_path, capsys):
     path.write_bytes(text.encode("latin-1"))
     assert main(["run", "image_classification", str(path)]) in (1, 2)
     assert str(path) in capsys.readouterr().err
-
-
-class Payload:
-    """Unpickled, it would call a function of the attacker's choice."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return Path.touch, (self.mark,)
-
-
-def test_no_checkpoint_runs_code_though_its_digest_is_right(tmp_path):
-    path, mark = tmp_path / "step_1.pt", tmp_path / "ran"
-    checkpoint_file.save(path, {"state": torch.zeros(1)})
-    buffer = io.BytesIO()
-    torch.save({"state": Payload(mark)}, buffer)
-    body = buffer.getvalue()
-    path.write_bytes(body + b"timedrun-sha256:" + hashlib.sha256(body).hexdigest().encode())
-    with pytest.raises(CheckpointError):
-        checkpoint_file.load(path)
-    assert not mark.exists()

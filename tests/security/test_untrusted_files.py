@@ -24,7 +24,6 @@ from judging.ground.atomic_file import StoredFile, write_file
 from judging.ground.errors import DataError, TimedrunError
 from judging.ground.result_files import read_json
 from judging.scoring.recorded_run import recorded_run_of
-from language_model.gpt import token_store
 from language_model.text import store as text_store
 from language_model.text.store import RaggedStore
 from language_model.text.synthetic_store import write_synthetic_store
@@ -32,8 +31,6 @@ from tests.image_classification.small_stores import NEEDS_FFCV, given, make_stor
 from tests.security.hostile_logs import write_log
 from timedrun.evidence.submission.reproduction.claims import ClaimError
 from timedrun.evidence.submission.reproduction.reproduce import reproduce
-
-DEEP = "[" * 100_000
 
 
 @pytest.mark.timeout(30)
@@ -184,16 +181,3 @@ def test_a_table_of_images_that_is_an_archive_or_holds_objects_is_refused(tmp_pa
         write_table(tmp_path, made, content)
         with pytest.raises(DataError, match="not an index"):
             JpegShards(tmp_path, "train")
-
-
-@pytest.mark.parametrize(
-    ("name", "read"),
-    [
-        (image_manifest.MANIFEST, image_manifest.read_manifest),
-        *((text_store.MANIFEST, text_store.read_manifest), (token_store.MANIFEST, token_store.read_manifest)),
-    ],
-)
-def test_a_manifest_nested_too_deeply_is_refused_in_words(name, read, tmp_path):
-    (tmp_path / name).write_text(DEEP)
-    with pytest.raises(DataError):
-        read(tmp_path)

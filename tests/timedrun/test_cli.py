@@ -6,12 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-import timedrun as package
 from judging.ground.errors import ExitCode
 from mlevents import keys, record
 from mlevents.record import RunRecord
@@ -91,11 +89,6 @@ def test_the_bare_command_prints_all_verbs_by_purpose_six_of_them_first_and_fail
 def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments, said, answered):
     out, errors = answered(*arguments.split(), code=2)
     assert said in re.sub(r"\s+", " ", errors + out)
-
-
-@pytest.mark.parametrize("option", ["-V", "--version"])
-def test_the_version_is_that_of_the_package(option, printed):
-    assert printed(option) == f"timedrun {version('timedrun')}\n" == f"timedrun {package.__version__}\n"
 
 
 @pytest.mark.processes
@@ -182,16 +175,3 @@ def test_a_taken_result_and_wrong_settings_come_at_once(tmp_path, refused):
     assert "not a percentage" in errors and "result_3.txt exists" in errors
     assert (tmp_path / "result_3.txt").read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir()] == ["result_3.txt"]
-
-
-def test_a_setting_beside_a_mistake_is_not_called_unknown(refused):
-    words = ["--no-compile", "--dataset", "x", "--precision=fp32", "--ranksz", "2", "--schedule.epochs", "many"]
-    errors = refused("run", *SMOKE, *words)
-    assert errors.count("has no option") == 1 and "has no option --ranksz. Did you mean --ranks?" in errors
-
-
-def test_show_prints_json(told):
-    ours = next(row for row in told("show") if row["benchmark"] == "image_classification")
-    for data in ("digits", "cifar10", "imagenet"):
-        assert {f"{data}_baseline", f"{data}_methods"} <= set(ours["configs"])
-    assert told("show", "image_classification", "methods", "--data", "imagenet")["optimizer"]["peak_lr"] == 2.048

@@ -3,7 +3,6 @@ working directory, without torch; what cannot be read does not stop `list`."""
 
 import inspect
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ REQUIRED = {"train", "plan", "preflight", "data_digest"}
 
 
 @pytest.mark.parametrize("name", nearby())
-def test_each_benchmark_has_the_functions_of_the_protocols(name):
+def test_each_benchmark_has_the_functions_of_the_protocols_and_each_config_its_own_name(name):
     benchmark = find(name)
     for module, hook in [(module, hook) for module, of in MODULES.items() for hook in vars(of).values()]:
         if not inspect.isfunction(hook) or hook.__name__.startswith("_"):
@@ -40,34 +39,21 @@ def test_each_benchmark_has_the_functions_of_the_protocols(name):
         parameters = inspect.signature(prepare).parameters
         assert list(parameters)[:2] == ["config", "folder"]
         assert {"decode", "workers"} <= parameters.keys()
-
-
-@pytest.mark.parametrize("name", nearby())
-def test_config_names_are_those_of_the_functions_and_each_config_has_its_own(name):
-    benchmark = find(name)
     for config_name, docstring in benchmark.config_names.items():
         config = benchmark.config(config_name)
         assert isinstance(config, RunConfig)
         assert (config.name, bool(docstring)) == (config_name, True)
 
 
-@pytest.fixture
-def nested(make_benchmark: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> str:
-    """A benchmark `outer_benchmark` with a benchmark `inner_benchmark` in it."""
+def test_a_nested_benchmark_is_found_by_its_last_component_and_refuses_configs_of_others(make_benchmark, monkeypatch):
     monkeypatch.syspath_prepend(make_benchmark("outer_benchmark").parent)
     make_benchmark("outer_benchmark/inner_benchmark")
-    return "outer_benchmark.inner_benchmark"
-
-
-def test_a_nested_benchmark_is_found_by_its_last_component_and_its_configs_by_name(nested):
+    nested = "outer_benchmark.inner_benchmark"
     assert nested in nearby()
     assert find("inner_benchmark").name == find(nested).name == nested
     assert find(nested).config_names == {"toy_baseline": "A toy."}
     with pytest.raises(UsageError, match="no config 'basline'. Did you mean toy_baseline"):
         find(nested).config("basline")
-
-
-def test_a_config_of_another_benchmark_is_refused(nested):
     values: dict[str, Any] = {"benchmark": "outer_benchmark", "name": "x"}
     find("outer_benchmark").require_own(values, Path("x.json"))
     find(nested).require_own(values, Path("x.json"))  # written before the nested benchmark was one of its own
@@ -76,7 +62,9 @@ def test_a_config_of_another_benchmark_is_refused(nested):
 
 
 @pytest.mark.parametrize("working_directory", [False, True])
-def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(working_directory, make_benchmark, monkeypatch):
+def test_what_is_unknown_or_fails_says_why_and_where_ones_own_is_looked_for(
+    working_directory, make_benchmark, monkeypatch
+):
     (make_benchmark("latin") / "__init__.py").write_bytes("# é\nSPEC = None\n".encode("latin-1"))
     with pytest.raises(UsageError, match="no benchmark package 'zzz_unknown'.*set PYTHONPATH to the folder") as caught:
         find("zzz_unknown", working_directory=working_directory)
@@ -84,6 +72,9 @@ def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(working_direc
     monkeypatch.syspath_prepend(make_benchmark("specless", init="").parent)
     with pytest.raises(UsageError, match="defines no SPEC"):
         find("specless")
+    make_benchmark("taken_benchmark", rules="resnet")
+    with pytest.raises(UsageError, match="cannot be imported .ValueError: the benchmark resnet is defined by ruleset"):
+        find("taken_benchmark", working_directory=working_directory)
 
 
 def test_an_error_in_a_benchmarks_code_names_its_place_and_shows_only_that_code(make_benchmark, monkeypatch, capfd):
@@ -117,18 +108,3 @@ def test_list_imports_nothing_and_skips_what_it_cannot_read(make_benchmark, answ
     assert "skipped broken_benchmark in" in skipped and "bare_benchmark in" in skipped
     assert len(skipped.splitlines()) == 2
     assert not (folder / "imported").exists()
-
-
-def test_a_benchmark_whose_import_fails_is_refused_with_the_reason(make_benchmark):
-    make_benchmark("taken_benchmark", rules="resnet")
-    with pytest.raises(UsageError, match="cannot be imported .ValueError: the benchmark resnet is defined by ruleset"):
-        find("taken_benchmark", working_directory=True)
-
-
-def test_a_foreign_folder_of_a_shipped_name_hides_nothing(make_benchmark, monkeypatch, printed):
-    folder = make_benchmark("image_classification", init="raise RuntimeError('foreign')\n")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "image_classification"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(folder.parent)  # as `python -m timedrun` has it
-    assert find("image_classification", working_directory=True).spec.mlperf_benchmark == "resnet"
-    assert "digits_baseline" in printed("show")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from dataclasses import replace
@@ -13,7 +12,7 @@ import psutil
 import pytest
 
 from judging.ground.errors import ExitCode, TimedrunError
-from tests.timedrun.runner.distributed.launched_ranks import PRELUDE, TWO, alive, free_port, launch_ranks, until
+from tests.timedrun.runner.distributed.launched_ranks import PRELUDE, alive, free_port, launch_ranks, until
 from timedrun.runner.distributed import node_agent
 from timedrun.runner.distributed.node_agent import NodeAgent
 from timedrun.runner.process.launch_env import LaunchEnv
@@ -84,11 +83,6 @@ time.sleep(60)
     until(lambda: not list((tmp_path / "temporary").iterdir()))
 
 
-def test_a_command_that_cannot_be_started_is_an_error():
-    with pytest.raises(FileNotFoundError, match="/nowhere/python"):
-        NodeAgent(["/nowhere/python"], TWO, job="").run()
-
-
 DIED = (ExitCode.RANK_LOST, "rank 1 died (last step 12)")
 DIE = "refuse('rank 1 died (last step 12)', 4)"
 BEGUN = "on_sigterm(stop); begin(); all_started(); "
@@ -107,14 +101,6 @@ ENDS: dict[str, tuple[str, End]] = {
     "a rank refuses the run": (
         "all_started(); refuse('no GPU', 2) if rank == 1 else wait()",
         End(errors=((ExitCode.USAGE, "no GPU"),)),
-    ),
-    "the status folder is removed": (
-        "import shutil; shutil.rmtree(status, ignore_errors=True); os._exit(0)",
-        End(begun=True),
-    ),
-    "SIGHUP reaches all ranks, which save": (
-        f"{BEGUN}rank or interrupt(1); wait(); time.sleep(0.3); leave(75)",
-        End((75, 75), signal=signal.SIGHUP, begun=True),
     ),
     "a scheduler signals every process of the job": (
         f"{BEGUN}rank or (interrupt(), os.killpg(0, 15)); wait(); time.sleep(0.3); leave(75)",
@@ -167,22 +153,6 @@ def test_a_node_that_waits_for_others_names_them_and_ends_with_a_signal(monkeypa
     assert NodeAgent(SLEEPER, replace(env, port=free_port()), job="").run() == End(signal=signal.SIGTERM)
 
 
-def test_a_restart_that_a_signal_stops_while_it_waits_for_other_nodes_has_not_begun(monkeypatch):
-    meet, calls = node_agent.meet, []
-
-    def meet_once(*given: Any) -> None:
-        calls.append(given)
-        if len(calls) > 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-            given = (*given[:3], 2, *given[4:])  # another node
-        meet(*given)
-
-    monkeypatch.setattr(node_agent, "meet", meet_once)
-    code = f"{BEGUN}die() if rank == 1 else time.sleep(0.2); {DIE}"
-    assert launch_ranks(code, restarts=1, restart=lambda end: "resume")[0] == End(signal=signal.SIGTERM)
-    assert len(calls) == 2
-
-
 CHILD = """
 import os, signal, sys, time
 from pathlib import Path
@@ -219,11 +189,3 @@ def test_a_run_stops_as_by_sigterm_with_a_killed_race_and_no_rank_outlives_a_kil
     until(lambda: not alive(child))
     stopped = [path.read_text() for path in tmp_path.glob("stopped")]
     assert stopped == ([] if by_torchrun else ["not inherited"])
-
-
-def test_a_process_whose_parent_has_already_ended_ends_at_once():
-    end_with = "import os; from timedrun.runner.process.parent_death_signal import end_with; end_with(os.getppid() + 1)"
-    done = subprocess.run([sys.executable, "-c", f"{end_with}; print('went on')"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (137, "")
-    assert "has ended or did not start this process, so it ends too" in done.stderr
-    assert "unset TIMEDRUN_LAUNCHED" in done.stderr

@@ -157,15 +157,6 @@ def test_ranks_that_have_left_are_not_lost_however_long_the_others_run(first):
     assert (run.running, run.ended) == (set(), {})
 
 
-def test_rank_0_of_many_looks_at_all_of_them_seldom_enough_to_leave_the_core_to_the_training(monkeypatch):
-    watchdog, slept, looks = Run(1).watchdogs[0], [], iter([False, False, True])
-    monkeypatch.setattr(watchdog, "_connections", dict.fromkeys(range(1, 4096)))
-    monkeypatch.setattr(watchdog, "tick", lambda seconds: next(looks))
-    monkeypatch.setattr("timedrun.runner.distributed.watchdog.time.sleep", slept.append)
-    watchdog._run()
-    assert slept == [pytest.approx(0.41, abs=0.01)] * 2
-
-
 @pytest.mark.parametrize("text", ["soon", "0", "nan", "inf"])
 def test_an_invalid_number_of_seconds_is_refused(text, monkeypatch):
     monkeypatch.setenv(STUCK, text)
@@ -211,11 +202,6 @@ def found(activities: list[Activity]) -> str:
 def test_the_ranks_that_others_wait_for_hang(activities, hanging, why):
     parts = [f"rank {rank} hung after step 4 at train.py:{rank} (step): {why}" for rank in hanging]
     assert found(activities) == "; ".join([*parts, "run aborted"] if hanging else [])
-
-
-def test_of_many_ranks_that_hang_some_are_named():
-    many = found([("collective", 16), *[("own", 16)] * 6])
-    assert "rank 4 hung" in many and "rank 5" not in many and "; and 2 more ranks; run aborted" in many
 
 
 def test_only_a_process_with_the_secret_is_accepted():

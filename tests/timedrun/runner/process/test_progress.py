@@ -45,12 +45,6 @@ def test_a_resumed_run_shows_its_whole_time_and_the_current_rate(now):
     assert second.endswith("  610.0 s  saved")
 
 
-def test_the_clocks_start_is_a_line_that_a_race_of_commands_reads():
-    stream = io.StringIO()
-    Progress("toy", shown=True, stream=stream).clock_started()
-    assert stream.getvalue() == "toy  training starts\n"
-
-
 @pytest.mark.parametrize(("columns", "last"), [(80, "samples/s"), (120, "epoch 12, step 345"), (40, "at most")])
 def test_a_line_fits_into_one_row_and_the_next_takes_its_place(columns, last, now):
     screen, terminal = pty.openpty()

@@ -1,14 +1,11 @@
 """Signals that ask a run to stop, and those that ask for its end at once."""
 
 import signal
-from collections.abc import Iterator
 
 import pytest
 
 from judging.ground.errors import ExitCode
 from timedrun.runner.process.stop_signals import ABORT, ABORTED, STOPPING, ShutdownRequest
-
-Aborts = list[tuple[str, ExitCode]]
 
 
 @pytest.mark.parametrize(("number", "ignored"), [*((number, False) for number in STOPPING), (signal.SIGHUP, True)])
@@ -24,21 +21,8 @@ def test_each_signal_asks_a_run_to_stop_but_sighup_if_nohup_ignores_it(number, i
     assert stop.signal is (None if ignored else number)
 
 
-@pytest.fixture
-def stop() -> ShutdownRequest:
-    return ShutdownRequest()
-
-
-@pytest.fixture(params=[False])
-def aborts(stop: ShutdownRequest, request: pytest.FixtureRequest) -> Iterator[Aborts]:
-    received: Aborts = []
-    stop.install(lambda *how: received.append(how), launched=request.param, speaks=True)
-    yield received
-    stop.uninstall()
-
-
 @pytest.mark.parametrize(
-    ("aborts", "received", "codes"),
+    ("launched", "received", "codes"),
     [
         (False, [(signal.SIGINT, 0.0), (signal.SIGINT, 0.0)], [ExitCode.INTERRUPTED]),
         (False, [(signal.SIGINT, 0.0), (signal.SIGTERM, 0.0)], [ExitCode.TERMINATED]),
@@ -49,20 +33,15 @@ def aborts(stop: ShutdownRequest, request: pytest.FixtureRequest) -> Iterator[Ab
         (True, [(signal.SIGTERM, 0.0), (signal.SIGTERM, 1.0)], []),  # a rank, on its wrapper's word alone
         (True, [(signal.SIGTERM, 0.0), (signal.SIGTERM, 1.0), (ABORT, 2.0)], [ExitCode.INTERRUPTED]),
     ],
-    indirect=["aborts"],
 )
-def test_a_second_request_aborts_a_run(aborts, received, codes, monkeypatch):
+def test_a_second_request_aborts_a_run(launched, received, codes, monkeypatch):
+    aborts: list[tuple[str, ExitCode]] = []
+    stop = ShutdownRequest()
+    stop.install(lambda *how: aborts.append(how), launched=launched, speaks=True)
     seconds = iter([9.0 + at for _, at in received])
     monkeypatch.setattr("timedrun.runner.process.stop_signals.time.monotonic", seconds.__next__)
     for number, _ in received:
         assert not aborts
         signal.raise_signal(number)
+    stop.uninstall()
     assert aborts == [(ABORTED, code) for code in codes]
-
-
-@pytest.mark.parametrize("when", ["after this evaluation", ""])
-def test_the_first_signal_says_when_the_run_stops_unless_it_does_at_once(when, stop, aborts, capfd):
-    stop.when = when
-    signal.raise_signal(signal.SIGINT)
-    said = "timedrun run: stops after this evaluation; press Ctrl-C again to abort now\n"
-    assert capfd.readouterr().err == (said if when else "")

@@ -238,12 +238,6 @@ def test_weights_and_moments_but_not_random_generators_are_split_off_and_merged_
     assert torch.equal(merged["optimizer"]["state"][4]["exp_avg"], whole["optimizer"]["state"][4]["exp_avg"])
 
 
-def test_one_rank_and_ranks_of_other_structure_share_nothing():
-    assert split(state_of(0), ALONE)[1] == {}
-    found = on_all(2, lambda ranks: split({"a": torch.zeros(1000 + ranks.rank)}, ranks))
-    assert [tensors for _, tensors in found] == [{}, {}]
-
-
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.bool, torch.uint8, torch.complex64]
 )

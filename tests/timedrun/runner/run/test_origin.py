@@ -11,10 +11,7 @@ from torch import nn
 
 from image_classification.configs import imagenet_baseline, synthetic_smoke
 from judging.ground.errors import UsageError
-from language_model.gpt.build import build
 from language_model.gpt.configs import shakespeare_modern
-from language_model.gpt.datasets import declared
-from tests.one_rank import ALONE, CPU
 from timedrun.methods import GradientClipping
 from timedrun.methods.training.optim import build_optimizer
 from timedrun.runner.benchmark import find
@@ -97,13 +94,6 @@ def test_an_optimizer_logs_its_own_hyperparameters_and_no_others(kind, fused, ow
     found = optimizer_info(config, build_optimizer(config, model, fused=fused))
     decay = constants.OPT_LAMB_WEIGHT_DECAY if kind == "lamb" else constants.OPT_WEIGHT_DECAY  # of the closed division
     assert found == {constants.OPT_NAME: kind, constants.OPT_BASE_LR: 0.5, decay: 0.1} | own
-
-
-def test_a_gpt_by_muon_logs_adamw_of_the_other_parameters():
-    config = replace(shakespeare_modern(), adam_beta1=0.6)
-    found = optimizer_info(config.optimizer, build(config, ALONE, declared(config), CPU).optimizer)
-    assert found["opt_other_name"] == "adamw" and found[constants.OPT_ADAMW_BETA_1] == 0.6
-    assert found["opt_muon_momentum"] == config.optimizer.momentum and "sgd_opt_momentum" not in found
 
 
 @pytest.mark.parametrize(("by", "logged"), [("norm", 0.5), ("value", 0.0)])

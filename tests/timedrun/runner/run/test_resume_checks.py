@@ -90,16 +90,12 @@ DIGEST = "the digest of the settings in the log was [0-9a-f]{64} and is now [0-9
         ({"changes": {"number_of_nodes": "2"}}, "the number of nodes was 1 and is now 2. Nothing"),
         ({"changes": {"system_name": "8xH100"}}, "the system was 1xCPU and is now 8xH100. Nothing"),
         ({"changes": {"host_processor_model_name": "x"}}, "the processor was .+ and is now x. Nothing"),
-        ({"changes": {"accelerator_model_name": "x"}}, "the accelerator was .+ and is now x. Nothing"),
         ({"changes": {"other_software_stack": {"cuda": "13"}}}, ".*python was .* is now -; .*cuda was - and is now 13"),
         ({"changes": {"image_digest": "sha256:b"}}, "the container image .*IMAGE_DIGEST. was None and is now sha256:b"),
         ({"changes": {"difference": "d2"}}, "the digest of its source.s differences .* was d1 and is now d2"),
         ({"now": {"seed": 2}}, "seed was 1 and is now 2. Nothing"),  # which a config's digest leaves out
-        ({"now": {"global_batch": 8}}, "global_batch was 4 and is now 8. Nothing"),
         ({"now": OTHER_TARGET}, "evaluation.target was 0.9 and is now 0.5. Nothing"),
         # A config that is edited beside the log does not change what the run is.
-        (EDITED | {"now": {"seed": 7}}, "seed was 1 and is now 7. Nothing"),
-        (EDITED | {"now": {"global_batch": 8}}, DIGEST),
         (EDITED | {"now": {"seed": 7, "global_batch": 8}}, f"seed was 1 and is now 7; {DIGEST}"),
         ({"stop": UNSTARTED}, "its clock had not started. Nothing was changed; start another run under another number"),
         ({"gone": "log"}, "its log does not exist"),

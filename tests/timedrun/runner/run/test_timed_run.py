@@ -1,6 +1,5 @@
 """The timed protocol: order of events, first touch of data, what is logged, a clock that is set, every way to end."""
 
-import gc
 import os
 import re
 import shutil
@@ -63,18 +62,6 @@ def test_a_compilation_that_the_config_allows_on_the_clock_is_logged_with_its_re
     (event,) = trained_with_a_shape_that_the_warm_up_has_not(make_run(toy_config(**changes))).all(keys.RECOMPILED)
     assert (event.value, event.metadata["epoch_num"]) == (1, 4)
     assert "expected 2, actual 3" in event.metadata["reason"] and event.metadata["seconds"] > 0
-
-
-def test_garbage_collection_leaves_out_what_is_older_than_the_clock(make_run):
-    frozen = []
-
-    def count(step: int) -> None:
-        frozen.append(gc.get_freeze_count())
-        raise OSError  # which ends it, too
-
-    gc.unfreeze()
-    finished(make_run(), toy([], count), OSError)
-    assert min(frozen) > 0 and gc.get_freeze_count() == 0
 
 
 def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run, tmp_path):

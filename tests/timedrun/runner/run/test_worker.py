@@ -77,14 +77,6 @@ def test_a_failure_with_an_open_log_ends_it_and_reads_no_data(
     assert json.loads(paths.provenance.read_text())["data"] is None
 
 
-def test_threads_must_be_equal_on_all_ranks_of_a_cpu_run(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 99)
-    options = LaunchOptions(paths=ResultPaths(Path("none"), 0))
-    for device, threads in (("cpu", 99), ("cuda", None)):
-        ranks = ProcessGroup(0, 2, 0, torch.device(device))
-        assert worker.options_of_all(options, ranks)["--threads or OMP_NUM_THREADS"] == threads
-
-
 def test_a_rank_exits_although_standard_error_has_no_reader(monkeypatch):
     monkeypatch.setattr(os, "_exit", MagicMock(side_effect=SystemExit))
     monkeypatch.setattr(sys, "stderr", MagicMock(**{"write.side_effect": BrokenPipeError(errno.EPIPE, "Broken pipe")}))

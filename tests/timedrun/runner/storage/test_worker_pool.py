@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from judging.ground.errors import DataError, TimedrunError
-from timedrun.runner.storage.worker_pool import TaskProgress, results
+from timedrun.runner.storage.worker_pool import results
 
 pytestmark = pytest.mark.timeout(60)
 WORDS = "nothing was written; run it again"
@@ -109,13 +109,3 @@ def test_workers_end_with_a_killed_parent(tmp_path):
     parent.kill()
     parent.wait()
     assert until(lambda: not alive(worker))
-
-
-def test_the_rate_counts_only_what_was_made_now(monkeypatch):
-    clock = iter([0.0, 1.0, 60.0, 60.0])
-    monkeypatch.setattr("timedrun.runner.storage.worker_pool.time.monotonic", lambda: next(clock))
-    lines: list[str] = []
-    progress = TaskProgress(lines.append, unit="WordPieces", tasks="parts")
-    progress.add(1000, False, 0.5)
-    progress.add(600, True, 0.75)
-    assert lines == [" 75.0%  1,600 WordPieces in 2 parts, 1 parts already finished  10 WordPieces/s"]
