@@ -23,11 +23,8 @@ def quality(no_worse: bool | None) -> Quality:
         ("time < 0.98x and quality", FASTER, True, "keep"),
         ("time < 0.98x and quality", FASTER, False, "discard"),
         ("time < 0.98x and quality", FASTER, None, "inconclusive"),
-        ("quality within 0.01 and time < .9", FASTER, True, "keep"),
         ("quality and time<.3", FASTER, True, "discard"),
         ("time < 0.98", EQUAL, False, "inconclusive"),
-        ("time < 1.2x", EQUAL, False, "keep"),
-        ("quality", None, True, "keep"),
         ("time < 0.98x", None, True, "inconclusive"),
         ("time < 0.98x and quality", None, False, "discard"),
     ],
@@ -48,13 +45,10 @@ def test_what_is_no_condition_is_refused(text):
         KeepIf.parsed(text)
 
 
-def test_a_difference_that_was_not_shown_names_the_pairs_that_would():
+def test_a_difference_that_was_not_shown_names_the_pairs_that_would_and_a_control_that_differs_is_a_warning():
     shown = time_words(FASTER)
     assert "the second set is 2.05x" in shown and shown.endswith("faster (4 pairs, sign test p = 0.12)")
     shown = time_words(EQUAL)
     assert "no difference shown (4 pairs); about" in shown and shown.endswith(" pairs would show this one")
-
-
-def test_a_control_that_differs_is_a_warning_and_any_other_gives_the_floor():
     assert "WARNING" in control_words(FASTER, 4) and "WARNING" not in control_words(EQUAL, 4)
     assert "cannot be seen with 16 pairs here" in control_words(EQUAL, 16)

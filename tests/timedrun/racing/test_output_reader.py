@@ -1,7 +1,5 @@
 """What is read of a command's output: whole numbers, in the forms in which training scripts print them, or none."""
 
-import math
-
 import pytest
 
 from judging.ground.errors import UsageError
@@ -33,7 +31,6 @@ def kinds(of: CommandSide, *lines: str | tuple[float, str]) -> str:
         ("val_loss:{}", "step:125/1390 val_loss:4.1284 train_time:21ms", [Reading("quality", 4.1284)]),
         ("step {step}/.* val_loss:{}", "step 9/10 val_loss:1e-3", [Reading("quality", 0.001, 9)]),
         (r"step:(?P<step>\d+).* val_loss:(?P<quality>\S+)", "step:9 val_loss:1e-3", [Reading("quality", 0.001, 9)]),
-        ("val_loss:(\\S+)", "val_loss:-inf", [Reading("quality", -math.inf)]),
         ("val_loss:(\\S+)", "val_loss:2.5.", [Reading("quality", 2.5)]),
         ("val_loss:{}", "\x1b[1mval_loss\x1b[0m:\x1b[32m3.1\x1b[0m", [Reading("quality", 3.1)]),
         ("json:eval_loss", '{"eval_loss": 2.5, "step": 40}', [Reading("quality", 2.5, 40)]),
@@ -41,13 +38,10 @@ def kinds(of: CommandSide, *lines: str | tuple[float, str]) -> str:
         ("json:eval_loss", '{"eval_loss": null}', []),
         (r"step {step}(?: val {})?", "step 100", []),
         (r"step (?P<step>\d+) (?P<quality>\S+)", f"step {10**19} 2.5", [Reading("quality", 2.5)]),
-        ("json:eval_loss", f'{{"eval_loss": 2.5, "step": {10**19}}}', [Reading("quality", 2.5)]),
-        ("json:eval_loss", '{"loss": 2.5}', []),
         ("json:eval_loss", '{"eval_loss": "2.5"', []),
         ("mllog", ':::MLLOG {"key": "eval_accuracy", "value": 0.7}', [Reading("quality", 0.7)]),
         ("mllog", '0: :::MLLOG {"key": "run_start", "value": null}', [Reading("start")]),
         ("mllog", ':::MLLOG {"key": "run_stop", "metadata": {"status": "success"}}', [Reading("stop")]),
-        ("mllog", "MLLOG", []),
     ],
 )
 def test_a_line_says_what_it_says(quality, line, expected):
@@ -61,26 +55,18 @@ def test_a_line_says_what_it_says(quality, line, expected):
         ("loss: (?P<quality>\\d+)", "loss: 12.5", "reads '12' of '12.5'"),
         (r"loss:.*(\d\.\d+)", "loss:12.25", "reads '2.25' of '12.25'"),
         (r"loss:.*?([0-9.]+)", "loss:-0.5", "reads '0.5' of '-0.5'"),
-        ("loss:([0-9.]+)", "loss:0x1F", "of '0x1F'"),
-        ("loss:([0-9.]+)", "loss:1.5k", "of '1.5k'"),
-        ("loss:(-?[0-9.]+)", "loss:1'234.5", 'of "1\'234.5"'),
         ("loss:{}", "loss:1,234.5", "decimal point"),
         ("loss:{}", "loss:0,95", "decimal point"),
-        ("loss:{}", "loss:0.95D+01", "of '0.95D+01'"),
-        ("loss:{}", "loss:1.234,5", "decimal point"),
         ("loss:(\\S+)", "loss:2.5%", "write --quality 'loss:{}%', and --target in percent"),
         ("loss:{}", "loss: 2.5", ""),
         ("loss:{}", "loss:2.5 %", "in percent"),
         ("loss:{} ?%", "loss:2.5 %", "2.5"),
-        ("loss:{}k", "loss:2.5k", "2.5"),
         ("loss:{}", "loss:2.5s, 7%", "2.5"),
         (r"^\d+,{}", "12,0.95,0.5", "0.95"),
-        (r"^\d+,{}", "12,1.5e-3", "0.0015"),
         ("loss {}", "epoch-2-loss .5/10", "0.5"),
         ("loss {step} {}", "loss 1,250 0.5", ""),
         ("loss (?P<step>[0-9]+).* {}", "loss 1,250 0.5", "reads '1' of '1,250'"),
         ("json:loss", '{"loss": "95%"}', "reads '95%', which is no number of JSON"),
-        ("json:loss", '{"loss": "none"}', "is no number of JSON"),
         ("loss=(.*)", "loss=tensor(2.5)", "is no number"),
     ],
 )
@@ -114,7 +100,6 @@ def test_start_stop_and_the_reported_time_are_read_in_their_order():
 @pytest.mark.parametrize(
     ("quality", "lines", "expected"),
     [
-        ("acc {}", ["[rank0]: acc 0.5", "[rank1]: acc 0.5", "[rank0]: acc 0.5", "[rank1]: acc 0.5"], "0.5 0.5"),
         ("acc {}", ["rank 0 acc 0.5", "x", "rank 1 acc 0.6"], "0.5 refused"),
         ("step {step} acc {}", [(10, "step 1 acc 0.5"), (10.2, "step 1 acc 0.5"), (20, "step 2 acc 0.5")], "0.5 0.5"),
         ("step {step} acc {}", [(10, "step 1 acc 0.5"), (10.2, "step 1 acc 0.7")], "refused 0.5"),
@@ -123,17 +108,10 @@ def test_start_stop_and_the_reported_time_are_read_in_their_order():
         ("acc {}", [(10, "acc 0.5"), (20, "acc 0.5"), (20.1, "acc 0.5")], "0.5 0.5"),  # a plateau, and a rank
         ("acc {}", [(10, "acc 0.5"), (10, "acc 0.6")], "0.5 0.6"),  # of a program that prints all at its end
         ("acc {}", [(10, "epoch 1 acc 0.5"), (10, "epoch 2 acc 0.5")], "0.5 0.5"),
-        ("acc {}", [(10, "epoch 1 acc 0.5"), (20, "epoch 1 acc 0.6"), (30, "epoch 1 acc 0.7")], "0.5 0.6 0.7"),
     ],
 )
 def test_lines_of_several_ranks_are_one_evaluation(quality, lines, expected):
     assert kinds(side(quality), *lines) == expected
-
-
-def test_an_evaluation_that_other_ranks_tell_is_given_with_the_next_line_or_after_a_while():
-    reader = OutputReader(side("acc {}"))
-    assert list(reader.read("acc 0.5", 3.0)) == [] and list(reader.flush()) == [Reading("quality", 0.5, at=3.0)]
-    assert list(reader.flush()) == []
 
 
 def test_the_source_in_a_traceback_is_not_read():
@@ -148,8 +126,6 @@ def test_the_source_in_a_traceback_is_not_read():
         ("accuracy {}", {"target": 0.94}, 93.9, "93.9 for a target of 0.94: a percentage? Give --target 94"),
         ("accuracy {}", {"target": 94}, 0.939, "a fraction? Give --target 0.94"),
         ("accuracy {}", {"target": 0.94}, 0.939, ""),
-        ("reward {}", {"target": 5}, 0.5, ""),
-        ("val_acc {}", {"target": 50}, 0.5, "a fraction?"),
         ("accumulated {}", {"target": 5}, 0.5, ""),
         ("loss {}", {"target": 0.5, "lower": True}, 7.0, ""),
     ],
@@ -164,10 +140,8 @@ def test_a_quality_in_another_unit_than_the_target_is_doubted(quality, settings,
     [
         ({"quality": "loss:("}, "is no regular expression"),
         ({"quality": "loss"}, "has no place for the value; write 'val_loss:{}'"),
-        ({"quality": "(a)(b)"}, "has no place"),
         ({"quality": "(val|test) loss {}"}, r"write \(\?:...\) for groups that are no number"),
         ({"quality": "(a)", "reported": r"(\d+) s"}, "names no unit"),
-        ({"quality": "(a)", "metric": ""}, "metric"),
         ({"quality": "(a)", "seed_variable": "A=B"}, "'A=B' or a command has a character"),
     ],
 )
