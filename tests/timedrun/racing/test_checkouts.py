@@ -45,6 +45,9 @@ def test_of_a_folder_that_the_commit_has_in_part_what_is_untracked_is_shared(rep
         assert (places["b"] / "data").is_symlink()
         part = {path.name: path.is_symlink() for path in (places["a"] / "data").iterdir()}
         assert part == {"prepare.py": False, "tokens": True, "more": True}
+    git(repository, "rm", "--quiet", "--cached", "data/prepare.py"), git(repository, "commit", "--quiet", "-m", "None")
+    with checked_out(repository, sides, shared=["data"]) as places:  # all of it is untracked now, not so in the commit
+        assert {path.name: path.is_symlink() for path in (places["a"] / "data").iterdir()} == part
 
 
 SHARE, EMPTY = "is in no commit: add share =", "is in a submodule, which is empty here: add --build 'git"

@@ -290,6 +290,7 @@ def test_a_set_whose_source_was_changed_is_not_packaged(packaged, refused):
     [
         ([*READ], "give a command line"),
         (["--at", "main", *READ, "a"], "no repository of git"),
+        (["missing.toml"], "No such file"),
         (["wrong.toml"], "no option qualty; a race has ablate, answers, at, baseline_ratios"),
         (["side.toml"], "no config or command line, and no table with `command`"),
         (["a", "b", *READ, "--runs", "3", "--until-decided"], "looks after 4 pairs for the first time"),

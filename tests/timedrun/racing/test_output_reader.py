@@ -142,6 +142,7 @@ def test_a_quality_in_another_unit_than_the_target_is_doubted(quality, settings,
         ({"quality": "loss"}, "has no place for the value; write 'val_loss:{}'"),
         ({"quality": "(val|test) loss {}"}, r"write \(\?:...\) for groups that are no number"),
         ({"quality": "(a)", "reported": r"(\d+) s"}, "names no unit"),
+        ({"quality": "(a)", "metric": ""}, "metric"),
         ({"quality": "(a)", "seed_variable": "A=B"}, "'A=B' or a command has a character"),
     ],
 )

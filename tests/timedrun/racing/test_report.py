@@ -31,12 +31,14 @@ def made(race: Race, folder: Path) -> tuple[Report, str]:
 
 
 def test_the_table_leads_with_the_paired_ratio_and_its_verdict(race, tmp_path):
+    race.emulated = {"a": "bf16 emulated, 30.0 times fp32's time"}
     report, text = made(race, tmp_path)
     row = next(line for line in text.splitlines() if line.startswith("config a"))
     assert row.split("  ")[1].strip() == "2.03x [1.90, 2.17]" and "faster" in row and row.endswith("2.00x")
     assert "config b is" in text and not report.failed
     assert "portable    config b takes 0.492 [0.461, 0.526] of the time of config a on the same machine" in text
     assert "package     skipped: few runs" in text and "figure      skipped: no matplotlib" in text
+    assert "emulated    config a: bf16 emulated, 30.0 times fp32's time; its ratios hold on such CPUs only" in text
     written = json.loads((tmp_path / "race.json").read_text())
     assert written["runs_seconds"] == {"config a": [40.0, 44.0, 41.0], "config b": [20.0, 21.0, 20.5]}
     assert written["ratios"]["config a / config b"]["verdict"] == "faster"

@@ -127,11 +127,24 @@ def test_a_killed_race_goes_on_where_it_was(tmp_path, plan, write_run, ended):
     assert [turn.session for turn in race.turns] == ([0] * 4 if ended else [0] * 3 + [1]) + [1] * 2
 
 
-def test_a_race_that_runs_or_whose_file_is_none_is_refused(tmp_path, plan):
+def test_a_run_without_its_log_is_named_until_it_is_back(tmp_path, plan, write_run):
+    race = plan(runs=1)
+    race.turns[0].status = "finished"
+    settle(race, tmp_path)
+    assert race.turns[0].status == "failed" and "put it back" in race.turns[0].why
+    write_run(tmp_path / race.turns[0].side, race.turns[0].number)
+    settle(race, tmp_path)
+    assert (race.turns[0].status, race.turns[0].why) == ("finished", "")
+
+
+def test_a_race_that_runs_or_is_of_an_earlier_version_is_refused(tmp_path, plan):
     plan().save(tmp_path)
     again = race_file.locked(tmp_path)
     with race_file.locked(tmp_path), pytest.raises(race_file.TimedrunError, match="still running"):
         again.__enter__()
+    (tmp_path / "race.json").write_text('{"runs_seconds": {}}')
+    with pytest.raises(race_file.UsageError, match="holds no schedule"):
+        race_file.load(tmp_path)
     (tmp_path / "race.json").write_text('{"race": {"runs": "five"}}')
     with pytest.raises(race_file.UsageError, match=r"race\.json"):
         race_file.load(tmp_path)

@@ -121,6 +121,7 @@ RESTARTS = {"restarts": 2, "checkpoint_minutes": 1.0}
 FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"seed": -1}, {}, "--seed"),
     ({"micro_batch": -1}, {}, "--micro-batch"),
+    ({"warm_up_steps": -5}, {}, "--warm-up-steps"),
     ({"budget_minutes": math.nan}, {}, "--budget-minutes"),
     ({"optimizer": {"peak_lr": math.inf}}, {}, "--optimizer.peak-lr"),
     ({"optimizer": {"kind": "muon"}}, {}, "--optimizer.other-lr"),

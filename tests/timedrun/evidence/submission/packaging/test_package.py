@@ -224,8 +224,10 @@ def test_modules_that_a_method_imports_from_its_folder_are_packaged_with_it(tmp_
         monkeypatch.syspath_prepend(Path.cwd())
         recorded = f"{own.stem}:Own", digest_of(method_sources.source_files(own.stem, own))
         names = {f"own_methods/{name}.py": Path.cwd() / f"{name}.py" for name in (own.stem, "own_help")}
-        assert files_of(*recorded, {}) == names
+        assert files_of(*recorded, {}) == names and files_of(*recorded, names) == {}
         assert list(files_of(*recorded, {"own_help.py": Path("own_help.py")})) == [f"own_methods/{own.name}"]
+    with pytest.raises(PackageError, match="not among the files of 'own_method_2'"):
+        files_of(*recorded, {"own_method_2/test.sh": Path("test.sh")})
     (Path.cwd() / "own_help.py").write_text("# edited")
     with pytest.raises(PackageError, match=r"own_method_2.py \(with own_help.py\) was changed after the runs"):
         files_of(*recorded, {})
@@ -257,8 +259,10 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "link up": (lambda s: (s / "run_0" / "up").symlink_to("../.."), "up: a symbolic link"),
     "a pipe config": (lambda s: [do(s / "run_0/config.json") for do in (Path.unlink, os.mkfifo)], "json: a named"),
     "link as a config": (lambda s: _replaced_by_link(s / "run_0/config.json"), "config.json: a symbolic link, not"),
+    "link as a run's folder": (lambda s: _replaced_by_link(s / "run_0"), "run_0: a symbolic link"),
     "huge log": (lambda s: _sparse(s / "result_0.txt"), "result_0.txt has 51 MiB"),
     "deep config": (lambda s: (s / "run_0/config.json").write_text("[" * 10**5), "config.json: cannot be read"),
+    "list as provenance": (lambda s: (s / "run_0/provenance.json").write_text("[]"), "provenance.json: not a JSON"),
     "scaling.json": (lambda s: (s / "scaling.json").write_text("{}"), "scaling.json: scales the score"),
     "markup": (lambda s: _in_logs(s, imagenet_baseline="a`<script>"), "config_name is .* cannot hold"),
     "no results": (lambda s: [p.rename(s / f"x{p.name}") for p in s.glob("result_*")], "no result_N.txt found"),
