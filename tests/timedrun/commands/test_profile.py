@@ -40,7 +40,7 @@ def test_a_config_that_failed_is_named_below_the_others(capsys):
     assert failed == "broken: failed: MemoryError: none left"
 
 
-def test_profiles_are_written_and_shown_also_where_they_do_not_compose(tmp_path, answered):
+def test_profiles_are_written_and_shown_also_where_they_do_not_compose(tmp_path, answered, told):
     out = tmp_path / "profiles.json"
     words = [*SMOKE, "smoke", "--b.global-batch", 8, *FEW, "--synthetic", "--evaluation", "--out", out]
     shown, warned = answered(*words, code=0)
@@ -54,6 +54,7 @@ def test_profiles_are_written_and_shown_also_where_they_do_not_compose(tmp_path,
     parts = values["schedule"]["parts"]
     assert {"loading", "forward", "backward", "optimizer", "method ema", "evaluation"} <= parts.keys()
     assert sum(part["share"] for part in parts.values()) == pytest.approx(1)
+    assert told(*SMOKE, "--steps", 1)["evaluation_seconds"] is None
 
 
 def test_what_cannot_run_is_refused_before_anything_is_measured(tmp_path, refused, monkeypatch):
