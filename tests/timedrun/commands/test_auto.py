@@ -1,7 +1,6 @@
 """`timedrun auto`: the config it writes, its evidence, and what it refuses."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from timedrun.methods.training import number_formats
 from timedrun.runner.benchmark import find
 from timedrun.runner.config import RunConfig, plain
 from timedrun.runner.config_choice import read_config
-from timedrun.runner.storage import method_sources
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +58,6 @@ def test_the_config_written_has_what_pays_and_evidence(tmp_path, printed, refuse
 @pytest.mark.parametrize(
     ("words", "late", "minutes", "decided"),
     [
-        (["image_classification"], "compile true", "1e-9", "json was not written"),
         (["language_model", "baseline", "--data", "topics"], "given", "10", "json was not written"),
         (["language_model", "baseline", "--data", "topics"], "compile true", "10", "3.117x"),
         (["image_classification", "--try", "micro-batch 4"], "compile true", "10", "no change that was measured pays"),
@@ -92,14 +89,6 @@ def test_a_file_that_cannot_be_written_or_run_is_refused_before_the_search(out, 
     monkeypatch.setattr(selection, "step_times", None)
     error = refused("auto", "image_classification", "--out", out)
     assert words in error and "nothing was measured" in error
-
-
-def test_the_command_that_is_advised_runs_the_file(tmp_path, printed, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(method_sources, "_named", {})
-    Path("method_for_auto.py").write_text("from timedrun.methods import Method\n\n\nclass Own(Method):\n    pass\n")
-    advised = "run it with `timedrun run image_classification 'my fast.json+method_for_auto:Own'`"
-    assert advised in printed("auto", "image_classification", "baseline+method_for_auto:Own", "--out", "my fast.json")
 
 
 def test_16_bits_are_tried_where_they_are_named_and_the_cpu_has_them(tmp_path, told, monkeypatch):
@@ -137,7 +126,6 @@ def test_level_2_starts_from_the_recipe_for_the_budget(tmp_path, printed, refuse
     ("words", "budget", "name", "stretched"),
     [
         (("image_classification", "cifar10_resnet8_baseline"), 6, "cifar10_methods", ("schedule.scale", 1.2)),
-        (("language_model", "baseline", "--data", "topics"), 400, "topics_methods", ("schedule.steps", 400)),
         (("language_model.gpt", "shakespeare_baseline"), 0, "shakespeare_modern", ("schedule.steps", 400)),
         (("language_model.fineweb", "fineweb_small_baseline"), 375, "fineweb_small_methods", ("schedule.steps", 375)),
     ],

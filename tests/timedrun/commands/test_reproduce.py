@@ -103,10 +103,3 @@ def test_runs_that_cannot_be_repeated_are_named(tmp_path, monkeypatch, printed):
     assert NOTICE in said
     assert "run_1" not in printed("reproduce", "set", "--run", "--runs", 1, code=1)
     assert [path.name for path in sorted((tmp_path / "runs" / "reproduced").iterdir())] == ["set_1", "set_2"]
-
-
-def test_the_command_compares_claims(smoke, tmp_path, told):
-    platform = record.read(smoke / "result_0.txt").text("submission_platform")
-    (tmp_path / "claims.json").write_text(json.dumps([{"system": platform, "benchmark": "resnet", "minutes": "1"}]))
-    reproduced = told("reproduce", smoke, "--claims", tmp_path / "claims.json", code=1)
-    assert reproduced["figures"][0]["verdict"] == "cannot be scored" and reproduced["notice"] == NOTICE

@@ -1,6 +1,5 @@
 """Runs forked from a process that has the imports: exit codes, signals, a lost parent."""
 
-import json
 import os
 import signal
 import threading
@@ -12,11 +11,8 @@ import psutil
 import pytest
 
 from judging.ground.errors import ExitCode
-from timedrun.evidence import warm_parent
 from timedrun.evidence.warm_parent import WarmParent
 from timedrun.racing.child_run import run_child
-from timedrun.runner.benchmark import Benchmark, find
-from timedrun.runner.config import dump
 
 pytestmark = pytest.mark.processes
 LONG = ("--schedule.epochs", "3000", "--evaluation.first", "3000")
@@ -54,19 +50,6 @@ def test_each_run_has_its_own_exit_code_and_process_group_and_no_more_imports(pa
     assert run("--no-such-option", "3") == ExitCode.USAGE
     assert run("--results", str(tmp_path / "missed"), "--evaluation.target", "0.9999") == ExitCode.TARGET_NOT_REACHED
     assert parent._process.pid == os.getpgid(server) == server
-
-
-def test_what_the_model_of_a_side_imports_late_is_imported_before_its_runs(monkeypatch):
-    models: list[str] = []
-    monkeypatch.setattr(
-        Benchmark, "hook", lambda benchmark, module, name: lambda config: models.append(config.implementation)
-    )
-    benchmark = find("language_model")
-    for side in ("topics_mixed_baseline", "topics_mixed_methods"):
-        warm_parent.import_models(
-            **json.loads(json.dumps({"benchmark": "language_model", "config": dump(benchmark.config(side))}))
-        )
-    assert models == ["transformers", "timedrun"]
 
 
 def test_a_signal_reaches_the_run_which_ends_as_a_started_one(parent, tmp_path, capfd):

@@ -71,7 +71,6 @@ LATE = "echo loss:0.2; sleep 0.2; (echo loss:3; sleep 0.2; printf loss:0.5) > $S
         ("echo loss:3; echo loss:0.5", ENDED | {"target": 0.1}, [3, 0.5], (0, 20), "target not reached"),
         # A file that the command writes, new, shorter than it was or longer, is read in place of its output.
         (LATE, {"log": "*.log"}, [3, 0.5], (0.4, 0.7), ""),
-        ("echo loss:0.4 > $SEED.log", {"log": "{seed}.log"}, [0.4], (0, 5), ""),
         ("echo loss:0.4 > old.log", {"log": "old.log"}, [0.4], (0, 5), ""),
         ("echo loss:0.4 >> old.log", {"log": "old.log"}, [0.4], (0, 5), ""),
     ],
@@ -99,13 +98,10 @@ def test_a_run_has_the_qualities_and_the_time_that_its_settings_say(
         ("echo unreadable bar", {"unreadable": "unreadable", "hint": "use another"}, "use another"),
         ("echo loss:0.5; echo go; sleep 0.1", {"start": "go"}, "a quality stands before the one that starts it"),
         ("echo end; echo loss:0.5", {"stop": "end"}, "none stands before the line that stops the clock"),
-        ("echo loss:5%", {"quality": r"loss:(\S+)"}, "--quality reads '5%', which is no plain number"),
         ("echo loss:0.5.; echo end", {"quality": "loss:([0-9.]+)", "stop": "never"}, "has the pattern --stop 'never'"),
         ("echo loss:0.5; echo loss:nan; echo end", {"quality": r"loss:(\S+)", "stop": "end"}, "the training diverged"),
-        ("""echo '{"loss": NaN}'""", {"quality": "json:loss"}, "is nan: the training diverged"),
         ("kill -KILL $$", {}, "ended by SIGKILL"),
         ("head -c 3000000 /dev/urandom; echo; echo loss:3", {}, "target not reached"),
-        ("printf 'loss:4\\rloss:3'", {}, "target not reached"),
     ],
 )
 def test_a_run_without_a_time_says_why(tmp_path, monkeypatch, script, settings, words):
@@ -142,10 +138,8 @@ def test_what_a_command_printed_is_logged_after_its_end_however_long_that_takes(
     assert run(tmp_path / "set", "for i in 9 8 7 6 5 4 3; do echo loss:$i; sleep 0.005; done; echo loss:0.5") == (0, 0)
     assert (tmp_path / "set" / "run_0" / "output.txt").read_text().endswith("loss:3\nloss:0.5\n")
     monkeypatch.setattr(command_run, "DRAIN_SECONDS", 0.1)
-    flood = "for i in $(seq 60); do echo loss:3; sleep 0.002; done"
-    assert run(tmp_path / "flood", f"{flood}; echo loss:0.5") == (1, 0)
+    assert run(tmp_path / "flood", "for i in $(seq 60); do echo loss:3; sleep 0.002; done") == (1, 0)
     assert "printed more than could be read within 0.1 s" in reason(tmp_path / "flood")
-    assert run(tmp_path / "after", f"echo loss:0.5; {flood}") == (0, 0)
 
 
 def test_a_flood_of_evaluations_does_not_outlive_the_end_that_was_asked_for(tmp_path, monkeypatch):
@@ -212,13 +206,6 @@ def test_each_line_has_the_time_at_which_it_arrived_however_late_an_evaluation_i
     assert evaluated == pytest.approx([100, 300], abs=2)
 
 
-def test_one_warning_comes_while_a_run_prints_no_evaluation(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command_run, "WARN_LINES", 3)
-    run(tmp_path / "set", "for i in 1 2 3 4 5 6 7; do echo val $i; done; echo loss:0.5")
-    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "so far" in line]
-    assert "has a quality as --quality 'loss:([0-9.]+)' reads it so far, in 3 lines" in warning
-
-
 def test_how_late_the_lines_of_the_clock_were_read_is_logged(tmp_path, monkeypatch):
     delays = iter([0.25, 0.05, None])
     monkeypatch.setattr(received_output.SchedulerDelays, "since_last", lambda delays_of: next(delays))
@@ -241,17 +228,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (packages / "own-1.0.dist-info").mkdir()
     (packages / "own-1.0.dist-info" / "METADATA").write_text("Name: own\nVersion: 1.0\n")
     (folder / "train.py").write_text("import time\ntime.sleep(0.15)\nprint('loss:0.5')\n")
-    (folder / "run.sh").write_text("echo begin\n.venv/bin/python train.py\n")
     (folder / "tool").write_text(f"#!{folder}/.venv/bin/python\nimport train\n")
     (folder / "tool").chmod(0o755)
     return folder
 
 
-PATHS = "PATH=$PWD/.venv/bin:$PATH", f"PYTHONPATH=$PWD/.venv/lib/python3.{sys.version_info.minor}/site-packages"
-CALLS = (
-    *("A=1 nice .venv/bin/python3 -m train", f"{PATHS[0]} python train.py", "bash run.sh", "./tool"),
-    *(". .venv/bin/activate && python train.py", f"{PATHS[1]} {sys.executable} -S train.py"),
-)
+CALLS = "A=1 nice .venv/bin/python3 -m train", ". .venv/bin/activate && python train.py", "./tool"
 
 
 @pytest.mark.parametrize("command", CALLS)
@@ -260,10 +242,3 @@ def test_a_python_is_described_by_its_own_packages_however_it_is_called(project,
     lines = (tmp_path / "set" / "run_0" / "environment.txt").read_text().splitlines()
     at = lines.index("installed distributions:")
     assert lines[at - 1].startswith("python 3.") and "own==1.0" in lines[at:]
-
-
-def test_several_pythons_are_all_described_and_none_is_taken_for_that_of_the_command(project, tmp_path):
-    longer = "import time; time.sleep(0.6)"  # than all before it, so that one of the looks meets it
-    run(tmp_path / "set", f"cd {project}; {sys.executable} train.py; .venv/bin/python -c '{longer}'", target=0.1)
-    text = (tmp_path / "set" / "run_0" / "environment.txt").read_text()
-    assert text.count("installed distributions:\n  ") == 2 and "\n  own==1.0\n" in text and "\n  pytest==" in text

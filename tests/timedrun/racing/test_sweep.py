@@ -3,24 +3,18 @@
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from judging.comparison.tradeoff import compare_curves, runs_of
+from judging.comparison.tradeoff import compare_curves
 from judging.ground.errors import UsageError
-from judging.pages import plot, plot_tradeoff, tradeoff_table
-from mlevents.record import read
-from mlevents.summary import summarize
-from tests.judging.conftest import log_loads
 from timedrun import cli
 from timedrun.evidence.race_package import package_race
 from timedrun.racing.plan import Rounds, schedule
 from timedrun.racing.race_file import Budget, Race
-from timedrun.racing.sweep_curves import compared, curves_at
+from timedrun.racing.sweep_curves import curves_at
 from timedrun.racing.sweep_report import SweepReport
 
 WriteRun = Callable[..., Path]
@@ -97,16 +91,6 @@ def test_the_report_has_curves_verdicts_and_warnings(sweep, tmp_path):
     assert gain["speed_up"]["high"] is None and gain["reach"][1] == pytest.approx(2.0)  # beyond the longest baseline
 
 
-def test_a_sweep_has_the_energy_of_each_point(sweep, tmp_path):
-    sweep(pays=runs(better=0.05))
-    for log in tmp_path.glob("*/result_*.txt"):
-        log_loads(log, {"gpu_joules": 100 * (summarize(read(log)).minutes or 0.0)})
-    curves = curves_at([tmp_path])
-    gain = compare_curves(curves)[1].gains[0]
-    assert gain.joules == pytest.approx(100 * gain.minutes)
-    assert "energy of GPUs" in "\n".join(tradeoff_table.report(compared(curves), None))
-
-
 def test_a_baseline_of_one_budget_is_warned_of(sweep, tmp_path):
     race = sweep(pays=runs(better=0.05))
     for turn in race.turns:
@@ -164,19 +148,6 @@ def test_seeds_on_both_sides_of_the_baselines_shortest_run_are_each_compared(swe
     )
     verdicts = {curve.label: curve.verdict for curve in compare_curves(curves_at([tmp_path]))[1:]}
     assert verdicts == {"ahead": "better", "behind": "worse", "slower": "not comparable"}
-
-
-def test_every_curve_of_a_small_sweep_is_in_colour_and_in_the_legend(sweep, tmp_path, monkeypatch):
-    drawn: list[Any] = []
-    monkeypatch.setattr(plot, "_save", lambda figure, out: drawn.append(figure))
-    sweep(bad=runs(slower=1.5))
-    plot_tradeoff.plot_tradeoff(compared(curves := curves_at([tmp_path])), tmp_path / "x.png", runs_of(curves))
-    axes = drawn[0].axes[0]
-    drawn[0].canvas.draw()
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["baseline (n = 4)", "bad (n = 4)"]
-    assert len({line.get_color() for line in axes.lines}) == 2
-    boxes = [tick.get_window_extent() for tick in axes.get_xticklabels(which="both") if tick.get_text()]
-    assert len(boxes) > 1 and not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
 def test_the_page_of_a_sweep_begins_with_the_verdict_and_a_table(sweep, tmp_path):

@@ -1,9 +1,6 @@
 """Parts of a step add up to it; a planted slow part is found where it is slow, and bounds what a method can gain."""
 
-import io
-import re
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -195,14 +192,6 @@ def test_steps_around_each_position_are_trained_and_no_others_from_the_initial_w
     assert begins == 3 * begins[:1] and toy.first_weights[1] != begins[0]
 
 
-def test_the_progress_of_a_position_shows_the_rate_of_its_steps(config, monkeypatch):
-    toy, shown = Toy(config, IN_SAMPLES), io.StringIO()
-    monkeypatch.setattr(time, "monotonic", toy.clock)
-    toy.run.progress = Progress("toy", shown=True, stream=shown)
-    toy.train(400)
-    assert set(re.findall(r"(\S+) samples/s", shown.getvalue())) == {"1"}  # 4 in 6.5 s
-
-
 def test_a_schedule_shorter_than_the_steps_is_repeated(config):
     toy = Toy(config, SPEC, StepPlan(positions=(0.0, 1.0), chunks=4, chunk=2, skip=9))
     found = toy.train(1).found
@@ -308,15 +297,12 @@ def test_nothing_is_left_behind():
     assert torch.autograd.backward is backward
 
 
-def test_a_method_in_a_thread_of_the_loader_is_not_in_the_step(loop):
+def test_a_method_in_the_loader_is_not_loading_and_in_its_thread_not_in_the_step_nor_a_pass_without_gradients(loop):
     with loop.timed_step():
         thread = threading.Thread(target=loop.methods.augment, args=(IMAGES, [0], 1))
         thread.start()
         thread.join()
     assert [name for name, _ in loop.timer.steps[0]] == ["loading", ""]
-
-
-def test_a_method_in_the_loader_is_not_loading_and_a_pass_without_gradients_not_the_steps_forward_pass(loop):
     with loop.timed_step() as found:
         loop.clock.now += 1
         loop.methods.augment(IMAGES, [0], 1)
@@ -326,20 +312,3 @@ def test_a_method_in_the_loader_is_not_loading_and_a_pass_without_gradients_not_
     with loop.timed_step() as found, torch.no_grad():
         loop.model(torch.ones(1, 3))
     assert found == {"loading": 2}
-
-
-@pytest.mark.parametrize(
-    ("given", "size"),
-    [
-        (torch.zeros(2, 3, 8, 8), "8 px"),
-        (torch.zeros(2, 3, 8, 6), "8x6 px"),
-        (torch.zeros(2, 5, dtype=torch.int64), "5 tokens"),
-        (torch.zeros(2, 5), ""),
-    ],
-)
-def test_the_size_of_the_models_input_is_noted_where_it_is_one(given, size):
-    timer, model = StepTimer(CPU, SimulatedClock(0.0)), nn.Identity()
-    timer.begin_step()
-    with timer.attached({"model": model}):
-        model(given)
-    assert timer.input == size

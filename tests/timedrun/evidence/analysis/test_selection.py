@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
-from torch import nn
 
 from timedrun.evidence.analysis import own_step
 from timedrun.evidence.analysis.own_step import TrainStep, choose, suggested
@@ -116,49 +115,16 @@ def test_a_search_that_runs_out_of_time_keeps_what_helped_alone(measurements, ke
         select(together, "c", "d", expired=lambda: together.measurements >= 2)
 
 
-def test_the_fastest_of_a_users_builds_is_chosen_and_losses_are_compared():
+def test_the_fastest_of_a_users_builds_is_chosen_with_methods_joined_and_the_search_ends_in_time():
     clock = SimulatedClock(0.0)
 
-    def build(seconds: float = 0.1, smoothing: float = 0.0, workers: int = 0, fails: bool = False) -> TrainStep:
-        torch.manual_seed(1)
-        model = nn.Linear(3, 2)
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        images, labels = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
-        if fails:
+    def build(methods: tuple[str, ...] = (), precision: str = "fp32", workers: int = 0) -> TrainStep:
+        if precision == "none":
             raise RuntimeError("planted")
 
-        def train_step() -> torch.Tensor:
-            loss = nn.functional.cross_entropy(model(images), labels, label_smoothing=smoothing)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            clock.now += seconds / (1 + workers)
-            return loss.detach()
-
-        return train_step
-
-    changes = {
-        "fused": {"seconds": 0.05},
-        "smoothing": {"smoothing": 0.1},
-        "one worker": {"workers": 1},
-        "three workers": {"workers": 3},
-        "broken": {"fails": True},
-    }
-    selection = choose(build, changes, monotonic=clock)
-    assert selection.kept == ["fused", "three workers"] and selection.settings == {"seconds": 0.05, "workers": 3}
-    assert selection.speed_up is not None and selection.speed_up.value == pytest.approx(8, rel=0.01)
-    assert selection.evidence["smoothing"].reason.startswith("it changes the loss")
-    assert selection.evidence["broken"].reason == "it fails: RuntimeError: planted"
-    assert selection.evidence["one worker"].reason == "three workers is faster"
-
-
-def test_methods_of_several_changes_are_joined_and_the_search_ends_in_time():
-    clock = SimulatedClock(0.0)
-
-    def build(methods: tuple[str, ...] = (), precision: str = "fp32") -> TrainStep:
         def train_step() -> float:
-            clock.now += 1 / (1 + len(methods)) / (1 + (precision == "bf16"))
-            return 2.0 + 0.01 * (precision == "bf16")
+            clock.now += 1 / (1 + len(methods)) / (1 + (precision == "bf16")) / (1 + workers)
+            return 2.0 + 0.01 * (precision == "bf16") + 0.1 * (precision == "tf32")
 
         return train_step
 
@@ -168,6 +134,10 @@ def test_methods_of_several_changes_are_joined_and_the_search_ends_in_time():
     assert selection.report("mine").splitlines()[-2].startswith("mine: 1000.00 ms per step; chosen: 166.67 ms: 6.000x")
     late = choose(build, changes, monotonic=clock, minutes=0.5)
     assert late.kept == ["a"] and late.unmeasured == ["b", "bf16"]
+    changes = {"1": {"workers": 1}, "3": {"workers": 3}, "tf32": {"precision": "tf32"}, "none": {"precision": "none"}}
+    reasons = [of.reason for of in choose(build, changes, monotonic=clock).evidence.values()]
+    assert reasons[:2] == ["3 is faster", ""] and reasons[2].startswith("it changes the loss")
+    assert reasons[3] == "it fails: RuntimeError: planted"
 
 
 def test_what_is_tried_follows_from_the_arguments_and_the_hardware(monkeypatch):

@@ -36,15 +36,6 @@ def test_the_speed_up_is_the_geometric_mean_of_pairs_with_students_interval():
     assert StepTimes((0.0, 1.0), ((1.0, 1.0, 9.0), (3.0, 3.0, 1.5))).seconds == 2.0
 
 
-def test_a_process_whose_measuring_process_has_ended_says_nothing(capfd):
-    here, there = multiprocessing.Pipe()
-    here.close()
-    benchmark = find("image_classification")
-    plan = StepPlan(positions=(0.5,), chunks=1, chunk=1, skip=1, evaluate=False, gated=True)
-    step_times_module._measure(there, benchmark.name, benchmark.config("smoke", "synthetic"), plan, None, 1, 0)
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.processes
 def test_configs_are_measured_together_and_one_that_fails_or_is_killed_while_it_waits_leaves_the_others(monkeypatch):
     class Killing(random.Random):

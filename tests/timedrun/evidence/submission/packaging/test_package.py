@@ -1,11 +1,9 @@
 """Packages: accepted by MLCommons' checkers, atomic and reproducible; hostile input leaves nothing behind."""
 
-import errno
 import hashlib
 import json
 import os
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -74,14 +72,6 @@ def test_a_package_of_two_systems_has_the_layout_of_the_rules_and_passes_mlcommo
     assert manifest["strict"]["verdict"] == report.strict == ("fail" if manifest["strict"]["errors"] else "pass")
     assert report.findings and all(not Path(finding.path or "").is_absolute() for finding in report.findings)
     assert json.loads(json.dumps(report.as_dict()))["official"]["verdict"] == "pass"
-
-
-def test_the_label_of_a_races_side_is_in_no_table_that_the_logs_are_compared_with(tmp_path, result_set, packaged):
-    sides = {result_set.name: "baseline+ema(half_life=40)`"}
-    (tmp_path / "race.json").write_text(json.dumps({"race": {"sides": sides}}))
-    report = packaged(result_set, check=True)
-    assert "Config `baseline+ema(half_life=40)'`" in (implementation(report) / "README.md").read_text()
-    assert [finding.message for finding in report.findings if finding.rule == "figures"] == []
 
 
 def test_equal_results_make_equal_archives(tmp_path, result_set, source, packaged):
@@ -225,23 +215,6 @@ def files_of(reference: str, digest: str | None, others: dict[str, Path]) -> dic
     return method_files(SimpleNamespace(folder=Path("set"), own_methods={reference: digest}), others)
 
 
-def test_the_source_of_a_method_is_packaged_or_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    source, reference = tmp_path / "scripts/own_method.py", "scripts.own_method:Own"
-    source.parent.mkdir()
-    source.write_text("class Own(Method): ...")
-    right = hashlib.sha256(source.read_bytes()).hexdigest()
-    assert files_of(reference, right, {"scripts/own_method.py": source}) == {}
-    for digest, words in (
-        (right, "not among the files of 'scripts'"),
-        (None, "was changed after the runs"),
-        ("0" * 64, "was changed after the runs"),
-    ):
-        with pytest.raises(PackageError, match=words):
-            files_of(reference, digest, {"scripts/test.sh": tmp_path / "test.sh"})
-
-
 def test_modules_that_a_method_imports_from_its_folder_are_packaged_with_it(tmp_path, monkeypatch):
     for number in (1, 2):
         (tmp_path / f"in_{number}").mkdir()
@@ -252,8 +225,10 @@ def test_modules_that_a_method_imports_from_its_folder_are_packaged_with_it(tmp_
         monkeypatch.syspath_prepend(Path.cwd())
         recorded = f"{own.stem}:Own", digest_of(method_sources.source_files(own.stem, own))
         names = {f"own_methods/{name}.py": Path.cwd() / f"{name}.py" for name in (own.stem, "own_help")}
-        assert files_of(*recorded, {}) == names
+        assert files_of(*recorded, {}) == names and files_of(*recorded, names) == {}
         assert list(files_of(*recorded, {"own_help.py": Path("own_help.py")})) == [f"own_methods/{own.name}"]
+    with pytest.raises(PackageError, match="not among the files of 'own_method_2'"):
+        files_of(*recorded, {"own_method_2/test.sh": Path("test.sh")})
     (Path.cwd() / "own_help.py").write_text("# edited")
     with pytest.raises(PackageError, match=r"own_method_2.py \(with own_help.py\) was changed after the runs"):
         files_of(*recorded, {})
@@ -283,11 +258,9 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "space in a name": (lambda s: (s / "my notes").mkdir(), "my notes'.* a space"),
     "no UTF-8 in a name": (lambda s: os.mkdir(os.fsencode(s) + b"/\xff"), "invalid UTF-8"),
     "link up": (lambda s: (s / "run_0" / "up").symlink_to("../.."), "up: a symbolic link"),
-    "pipe as a log": (lambda s: os.mkfifo(s / "result_9.txt"), "result_9.txt: a named pipe"),
     "a pipe config": (lambda s: [do(s / "run_0/config.json") for do in (Path.unlink, os.mkfifo)], "json: a named"),
     "link as a config": (lambda s: _replaced_by_link(s / "run_0/config.json"), "config.json: a symbolic link, not"),
     "link as a run's folder": (lambda s: _replaced_by_link(s / "run_0"), "run_0: a symbolic link"),
-    "folder as a log": (lambda s: (s / "result_9.txt").mkdir(), "result_9.txt"),
     "huge log": (lambda s: _sparse(s / "result_0.txt"), "result_0.txt has 51 MiB"),
     "deep config": (lambda s: (s / "run_0/config.json").write_text("[" * 10**5), "config.json: cannot be read"),
     "list as provenance": (lambda s: (s / "run_0/provenance.json").write_text("[]"), "provenance.json: not a JSON"),
@@ -301,9 +274,7 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "no package": (lambda s: change_json(*s.glob("run_*/config.json"), benchmark="no_1"), "no package no_1 is"),
     "no environment": (lambda s: (s / "run_3" / "environment.txt").unlink(), "run_3/environment.txt: missing"),
     "number as text": (lambda s: change_json(s / "run_3/system.json", number_of_nodes=1), "number_of_nodes is 1"),
-    "nested software": (lambda s: change_json(s / "run_0/system.json", other_software_stack={"a": {}}), "not text"),
     "another division": (lambda s: change_json(s / "run_3/system.json", division="closed"), "is 'closed', but"),
-    "another submitter": (lambda s: change_json(s / "run_3/system.json", submitter="Else"), "submitter is 'Else', but"),
     "resumed, in the closed division": (
         lambda s: _in_logs(s, open="closed", cache_clear="resumed"),
         "result_0.txt, line .*the closed division forbids",
@@ -314,10 +285,7 @@ SOURCE_REFUSED: dict[str, tuple[Damage, str]] = {
     "newline": (lambda s: (s / "timedrun" / "a\nb.py").touch(), r"a\\nb.py'.* control character"),
     "link": (lambda s: (s / "timedrun" / "a.py").symlink_to("__init__.py"), "a.py: the source holds a symbolic link"),
     "linked folder": (lambda s: (s / "timedrun" / "more").symlink_to(s / "tests"), "more: the source holds a symbolic"),
-    "linked package": (lambda s: _replaced_by_link(s / "timedrun"), "timedrun: the source holds a symbolic link"),
-    "linked licence": (lambda s: _replaced_by_link(s / "LICENSE"), "LICENSE: the source holds a symbolic link"),
     "pipe": (lambda s: os.mkfifo(s / "timedrun" / "pipe.py"), "pipe.py: a named pipe"),
-    "huge": (lambda s: _sparse(s / "README.md"), "README.md has 51 MiB"),
 }
 
 
@@ -351,17 +319,6 @@ def test_a_package_is_written_over_nothing_and_into_no_set(tmp_path, make_set, p
         words = "is inside the set" if "/" in out else f"{out} already exists and was not overwritten"
         refuses(folder, words=words, out=out)
     assert packaged(folder, out="race/out").files
-
-
-@pytest.mark.parametrize(
-    ("name", "reader"), [("result_0.txt", "result_folder.read"), ("run_0/config.json", "safe_files.os.open")]
-)
-def test_a_file_that_cannot_be_read_is_named(small_set, refuses, monkeypatch, name, reader):
-    def denied(path: Any, *_: object) -> Any:
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    monkeypatch.setattr(f"timedrun.evidence.submission.packaging.{reader}", denied)
-    refuses(small_set, words=f"Permission denied.*{name}", kind=PermissionError)
 
 
 def test_a_log_that_changes_while_it_is_packaged_is_refused(small_set, refuses, monkeypatch):

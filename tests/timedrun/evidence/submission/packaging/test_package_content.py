@@ -71,14 +71,6 @@ def test_the_status_is_spelt_as_in_the_round(tmp_path, make_set, packaged, word)
         assert status == (STATUS_WORDS[word] if allowed else word) and (not allowed or status in allowed)
 
 
-def test_a_package_of_a_retired_benchmark_passes_its_last_checker(result_set, packaged):
-    report = packaged(result_set, check=True, ruleset="4.0.0")
-    assert report.official.verdict == "pass", report.official.messages
-    assert not [finding for finding in report.findings if finding.rule == "system-status"]
-    text = (report.folder / "README.md").read_text()
-    assert ". training 4.0.0`" in text and f"`mlperf-logging=={rules_named('4.0.0').checker}`" in text
-
-
 def test_the_status_words_of_every_round_are_known():
     words = {word for rules in RULESETS.values() for word in rules.system_status_words}
     assert words == set(STATUS_WORDS.values())

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from judging.comparison.speedup_ratio import compare
 from judging.scoring.recorded_run import RecordedRun, recorded_run_of
 from mlevents import keys
 from timedrun.evidence.submission.reproduction.repetition import compare_runs
-from timedrun.evidence.submission.reproduction.set_verdict import SetVerdict, speed
+from timedrun.evidence.submission.reproduction.set_verdict import SetVerdict
 
 Course = tuple[float, ...]
 SHORT: Course = (0.3, 0.6, 0.761)
@@ -141,10 +140,3 @@ def test_different_data_explain_different_samples_to_target(make_runs):
     assert "The data differ, so samples to target need not agree." in verdict.sentence
     assert verdict.differs["origin"]["data"] == ["d1", "d2"]
     assert verdict.differs["origin"]["config_digest"] == ["a", "b"]
-
-
-def test_one_run_has_no_interval():
-    assert speed(compare([10.0], [20.0], paired=False)) == "2.00x slower (too few runs for an interval)"
-    assert speed(compare([20.0, 22.0, 24.0], [10.0, 11.0, 12.0], paired=True)) == "2.000x faster [2.000, 2.000]"
-    assert speed(compare([20.0, 22.0], [10.0, 40.0], paired=True)).endswith("(too few runs for an interval)")
-    assert "no significant difference" in speed(compare([20.0, 25.0], [21.0, 24.0], paired=False))

@@ -42,13 +42,11 @@ def test_a_number_keeps_the_digits_it_is_written_with_quoted_or_not(tmp_path):
     [
         ("{", "cannot be read as JSON"),
         ("[]", "not a list of claims"),
-        ([1], "claim 1 is not an object"),
         ([CLAIM, CLAIM | {"minutes": None}], "claim 2 is not an object of texts and numbers"),
         ([CLAIM | {"hours": "1"}], "claim 1 has unknown fields hours"),
         ([{"minutes": "1"}], "has no system and no benchmark"),
         ([{"system": "box", "benchmark": "resnet"}], "claims nothing"),
         ([CLAIM | {"minutes": "fast"}], "'fast', not a number"),
-        ([CLAIM | {"quality": "NaN"}], "'NaN', not a number"),
         ([CLAIM | {"minutes": "1e-9999999999999999999"}], "not a number"),
         ([CLAIM | {"ratio": "4.5"}], "no ratio_to"),
     ],
@@ -104,9 +102,7 @@ def make_manifest(folder: Path) -> None:
         (23.788506, "23.788", "truncated"),
         (23.788506, "11.894", "differs by +11.895"),
         (0.125, "0.13", "reproduced"),
-        (0.125, "0.12", "reproduced"),
         (1234.5, "1.2e3", "reproduced"),
-        (0.055, "0.0", "differs by +0.055"),
         (0.055, "0e3", "differs by +0.055"),
         (0.0, "0.0", "reproduced"),
     ],
@@ -174,16 +170,6 @@ def test_ratios_of_samples_and_speed_to_another_submitter_are_compared(round_fol
     assert {claim.entry for claim in read_claims(CLAIMS)} == {"", "2.1-2095", "2.1-2096"}
     named = reproduce(round_folder, [Claim(system="fast", benchmark="resnet", minutes="3", entry="2.1-7")])
     assert "fast (2.1-7)" in named.text and named.as_dict()["figures"][0]["entry"] == "2.1-7"
-    ratios = {claim.ratio_of for claim in read_claims(CLAIMS.with_name("mosaicml_against_nvidia.json"))}
-    assert ratios == {"minutes", "samples", "samples_per_second"}
-
-
-def test_a_claim_of_a_package_without_its_logs_is_not_reproduced(round_folder):
-    make_manifest(round_folder / "Example")
-    shutil.rmtree(round_folder / "Example" / "results" / "slow")
-    reproduction = reproduce(round_folder)
-    assert not reproduction.reproduced
-    assert {figure.verdict for figure in reproduction.figures if figure.system == "slow"} == {"not found"}
 
 
 def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path, write_set):
@@ -198,7 +184,7 @@ def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path, write_set):
     assert score.verdict == "reproduced" and "no score, as claimed" in score.words and reproduction.reproduced
 
 
-def test_a_packages_claims_and_files_agree_with_its_manifest_under_any_name_of_its_folder(round_folder):
+def test_a_packages_claims_agree_with_its_manifest_under_any_name_of_its_folder_but_not_without_logs(round_folder):
     make_manifest(round_folder / "Example")
     for path in (round_folder, round_folder / "Example"):
         reproduction = reproduce(path)
@@ -208,6 +194,10 @@ def test_a_packages_claims_and_files_agree_with_its_manifest_under_any_name_of_i
     reproduction = reproduce(round_folder / "copy")
     assert reproduction.reproduced and {figure.verdict for figure in reproduction.figures} == {"reproduced"}
     assert "manifest's submitter is Example, the folder is copy" in reproduction.text
+    shutil.rmtree(round_folder / "copy" / "results" / "slow")
+    without = reproduce(round_folder / "copy")
+    assert not without.reproduced
+    assert {figure.verdict for figure in without.figures if figure.system == "slow"} == {"not found"}
 
 
 def test_forged_times_of_a_package_are_detected(round_folder):
@@ -249,15 +239,6 @@ def test_the_published_results_and_ratios_are_reproduced(published):
     assert reproduction.reproduced, reproduction.text
     for words in ("110.513 min (unverified)", "4.646x (unverified)", "2.707x (unverified)", NOTICE):
         assert words in reproduction.text
-
-
-def test_a_log_that_ends_early_is_named_where_the_score_differs(round_folder):
-    log = round_folder / "Example" / "results" / "slow" / "resnet" / "result_1.txt"
-    log.write_text("".join(line for line in log.read_text().splitlines(True) if "run_stop" not in line))
-    claims = [Claim(system="slow", benchmark="resnet", minutes=text) for text in ("12", "12.0")]
-    reproduction = reproduce(round_folder, claims)
-    assert not reproduction.reproduced
-    assert reproduction.text.count("slow resnet, score: result_1.txt has no time to train") == 1
 
 
 def test_results_without_claims_are_scored_and_a_race_once_though_its_package_holds_the_same_logs(round_folder):
