@@ -4,9 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from image_segmentation import brats, configs
+from image_segmentation import configs
 from image_segmentation.model import UNet, dice_cross_entropy, mean_dice, overlaps
-from image_segmentation.run_info import build
 from judging.ground.config_values import differing
 from timedrun.methods import BlurPool
 from timedrun.methods.training.schedule import Schedule
@@ -117,10 +116,3 @@ def test_a_config_has_the_numbers_of_its_source_and_defaults_in_all_else(config,
     changed = {name: str(new).replace(" ", "") for name, _, new in differences}
     given = {name: value for name, value in changed.items() if name not in ("name", "notes", "methods")}
     assert given == dict(word.split("=") for word in listed.split())
-
-
-def test_the_optimizer_of_brats_is_radam_with_adamws_decay():
-    _, optimizer, _ = build(configs.brats_baseline(), brats.Store.declared, 0, torch.device("meta"))
-    (group,) = optimizer.param_groups
-    assert isinstance(optimizer, torch.optim.RAdam) and group["decoupled_weight_decay"]
-    assert (group["lr"], group["betas"], group["eps"], group["weight_decay"]) == (0.001, (0.9, 0.999), 1e-8, 1e-4)
