@@ -15,7 +15,6 @@ from image_classification.configs import digits_baseline, synthetic_smoke
 from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
-from judging.ground.errors import UsageError
 from tests.image_classification.small_image_data import CPU, FOLDER, LOADERS, data_of, threads
 from tests.timedrun.runner.distributed.launched_ranks import until
 from timedrun.methods import ProgressiveResizing, Stack, stack
@@ -54,7 +53,7 @@ def recorded_data(epochs: int = 9, methods: Stack | None = None) -> ImageBatches
     return data_of(replace(FOLDER, prefetch=2), global_batch=5, epochs=epochs, methods=methods)
 
 
-def test_the_next_epoch_is_prefetched_at_its_size_before_it_begins(recorded):
+def test_the_next_epoch_is_prefetched_at_its_size_before_it_begins_and_none_after_the_last(recorded):
     loader, resizing = recorded[True], ProgressiveResizing(start=0.5, delay=0, finetune=0, increment=4, where="loader")
     with recorded_data(3, stack(resizing)) as opened:
         assert loader.asked == []
@@ -63,19 +62,12 @@ def test_the_next_epoch_is_prefetched_at_its_size_before_it_begins(recorded):
         assert sum(len(batch.labels) for batch in opened.evaluation()) == 20
         assert [batch.images.shape[-1] for batch in opened.train(2)] == [12] * 4
         until(lambda: loader.made == [1] * 4 + [2] * 4 + [3] * 2)
+        assert [batch.images.shape[-1] for batch in opened.train(3)] == [16] * 4
+        until(lambda: threads() == [])  # no epoch after the last is prefetched
     assert loader.asked == [(1, 8), (2, 12), (3, 16)]  # nothing was loaded twice
     assert recorded[False].asked == [(0, 16)]
     assert (loader.closed, recorded[False].closed) == (1, 1)
     assert threads() == []
-
-
-def test_no_epoch_after_the_last_is_prefetched(recorded):
-    with recorded_data(2) as opened:
-        for epoch in (1, 2):
-            list(opened.train(epoch))
-        until(lambda: threads() == [])
-        assert recorded[True].asked == [(1, 16), (2, 16)]
-        assert len(list(opened.train(3))) == 4  # unless it is asked for
 
 
 def test_closing_ends_the_threads_of_unfinished_epochs_and_evaluations(recorded):
@@ -121,18 +113,6 @@ def test_images_in_memory_are_repeated_with_crops_of_their_own():
         batch = next(opened.train(1))
     assert torch.equal(batch.labels[:32], batch.labels[32:])
     assert 20 < (batch.images[:32] != batch.images[32:]).flatten(1).any(1).sum() < 32  # 8 of 9 have another place
-
-
-def test_images_in_memory_need_no_thread_and_have_one_size():
-    with data_of(replace(synthetic_smoke().data, synthetic_train=128), global_batch=64) as opened:
-        for _ in opened.train(1):
-            assert threads() == []
-    smaller = stack(ProgressiveResizing(start=0.5, where="loader"))
-    with (
-        data_of(digits_baseline().data, global_batch=64, epochs=2, methods=smaller) as opened,
-        pytest.raises(UsageError, match="have 8 px per side and cannot be loaded at 4"),
-    ):
-        list(opened.train(1))
 
 
 @pytest.mark.parametrize("mode", ["black", "reflect"])

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from image_classification import convolution
-from image_classification.convolution import UnfoldedConv2d, unfold_weight_gradients, unfolded_is_faster
+from image_classification.convolution import UnfoldedConv2d, unfold_weight_gradients
 
 
 def gradients(layer: nn.Conv2d, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,11 +45,6 @@ def test_torch_computes_large_images_and_other_formats(monkeypatch):
     layer(torch.randn(2, 16, 3, 3)).sum().backward()  # float32
     with pytest.raises(AssertionError, match="unfolded"):
         gradients(layer, torch.randn(2, 16, 3, 3))
-
-
-def test_larger_images_are_unfolded_the_more_channels_there_are():
-    largest = [max(side for side in range(20) if unfolded_is_faster(side, side, n)) for n in (64, 128, 256, 512)]
-    assert largest == [5, 5, 7, 8]
 
 
 def test_only_convolutions_that_keep_the_size_are_replaced():

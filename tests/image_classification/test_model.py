@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional
 
 from image_classification.model import AIRBENCH, CIFAR10_PLAIN, RESNET50, ModelConfig, PlainNetwork, ResNet, build_model
-from timedrun.methods.training.initialisation import initialize
 
 RESNET18 = ModelConfig(block="basic", layers=(2, 2, 2, 2))
 
@@ -47,13 +46,6 @@ def test_trained_parameters_are_as_many_as_published(config, parameters):
     with torch.device("meta"):
         model = build_model(config, seed=1)
     assert sum(p.numel() for p in model.parameters() if p.requires_grad) == parameters
-
-
-def test_stages_that_do_not_agree_with_widths_and_zero_scales_without_residual_blocks_are_refused():
-    with pytest.raises(ValueError, match="3 stages in layers but 4 in widths"):
-        build_model(replace(RESNET18, layers=(1, 1, 1)), seed=0)
-    with pytest.raises(ValueError, match="this Sequential has no residual blocks"):
-        initialize(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), "torchvision_zero_residual")
 
 
 def test_weights_are_normal_and_batch_norm_scales_uniform():

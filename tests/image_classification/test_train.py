@@ -236,13 +236,6 @@ def test_a_budget_out_of_range_is_refused_before_the_run(prepared, monkeypatch):
     assert "mlid does not exist" in preflight(replace(config, recipe="mlid"), prepared["jpeg"], 1)[0]
 
 
-def test_progress_moves_by_epochs_or_by_steps():
-    config = replace(configs.synthetic_smoke(), schedule=replace(configs.synthetic_smoke().schedule, epochs=4))
-    assert [config.progress(3, done) for done in (0.0, 0.5)] == [0.5, 0.5]
-    stepwise = replace(config, progress_unit="step")
-    assert [stepwise.progress(3, done) for done in (0.0, 0.5)] == [0.5, 0.625]
-
-
 def test_a_ramp_by_steps_is_warmed_up_at_every_size_and_needs_a_loader_that_follows():
     resizing = methods.ProgressiveResizing(start=0.5, delay=0.0, finetune=0.2, increment=1, interpolation="bilinear")
     config = replace(configs.synthetic_smoke(), methods=(resizing,), warm_up_steps=1, progress_unit="step")

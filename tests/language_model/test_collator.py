@@ -1,8 +1,6 @@
 """Batches hold every token once in its position, padded or unpadded, and are divided evenly."""
 
 import numpy as np
-import pytest
-import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -51,12 +49,3 @@ def test_balanced_parts_have_nearly_equal_numbers_of_tokens():
     sums = np.array([lengths[part].sum() for part in balanced_parts(lengths, 8)])
     plain = np.array([part.sum() for part in np.split(lengths, 8)])
     assert sums.max() / sums.mean() < 1.01 < plain.max() / plain.mean()
-
-
-@pytest.mark.gpu
-def test_a_pinned_batch_reaches_the_gpu_unchanged():
-    batch = collate(masked_sequences([5, 9]), longest=16, padded=False, global_samples=2, global_masked=2, pin=True)
-    moved = batch.to(torch.device("cuda"))
-    assert batch.tokens.is_pinned()
-    assert moved.tokens.cpu().equal(batch.tokens)
-    assert moved.longest == 16

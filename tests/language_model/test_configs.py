@@ -1,4 +1,4 @@
-"""Published rates and targets, and the equality of baseline and methods in all but speed settings."""
+"""Published rates and targets, and the equality of baseline and methods in all but speed settings; what Muon trains."""
 
 import re
 from dataclasses import replace
@@ -8,7 +8,10 @@ import mlperf_logging
 import pytest
 import torch
 
+from judging.ground.config_values import differing
 from language_model import configs
+from language_model.build import build
+from language_model.datasets import declared
 from language_model.settings import SpeedUps
 from mlevents import keys
 from mlevents.mlcommons import check_logs
@@ -18,7 +21,7 @@ from tests.one_rank import ALONE, CPU
 from timedrun.evidence.preflight.dry_run import write_set
 from timedrun.methods import BlurPool
 from timedrun.runner.benchmark import find
-from timedrun.runner.config import OptimizerConfig, SubmissionConfig, difference
+from timedrun.runner.config import OptimizerConfig, SubmissionConfig, dump
 from timedrun.runner.distributed.process_group import ProcessGroup
 
 CLOSED = SubmissionConfig(division="closed")
@@ -54,7 +57,7 @@ def test_the_learning_rate_is_the_published_one(step, rate):
     ],
 )
 def test_methods_differ_in_speed_settings_only(baseline, methods):
-    changed = {name.split(".")[0] for name, *_ in difference(baseline, methods)}
+    changed = {name.split(".")[0] for name, *_ in differing(dump(baseline), dump(methods))}
     assert changed <= {"name", "notes", "implementation", "speed", "compile", "micro_batch"}  # which fits the memory
     assert {"implementation", "speed"} <= changed
     assert not baseline.problems() and not methods.problems()
@@ -119,3 +122,18 @@ def test_speed_ups_without_effect_are_not_logged():
     named = large.effective_speed_ups(ProcessGroup(0, 8, 0, torch.device("cuda")), "varlen")
     assert {"low_precision_residual", "row_multiple", "unpadding"}.isdisjoint(named)
     assert {"compile", "fused_qkv", "attention", "balance_lengths"} <= set(named)
+
+
+def test_muon_trains_the_matrices_of_layers_and_head_and_adamw_the_rest():
+    muon = replace(MUON, other_momentum=0.8, beta2=0.98)
+    speed = replace(configs.CPU_SPEED_UPS, fused_qkv=False, fused_optimizer=False)
+    config = replace(configs.topics_methods(), optimizer=muon, speed=speed)
+    assert not config.problems()
+    parts = build(config, ALONE, declared(config), torch.device("meta"))
+    names = {id(parameter): name for name, parameter in parts.model.named_parameters()}
+    matrices, rest = ({names[id(parameter)] for parameter in group["params"]} for group in parts.optimizer.param_groups)
+    assert all(name.startswith(("layer.", "head.transform.dense.")) and name.endswith(".weight") for name in matrices)
+    assert len(matrices) == 6 * config.architecture.layers + 1
+    assert matrices | rest == set(names.values())
+    assert [group["rule"] for group in parts.optimizer.param_groups] == ["muon", "adamw"]
+    assert parts.optimizer.param_groups[1]["betas"] == (0.8, 0.98)

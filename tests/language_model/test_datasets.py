@@ -3,7 +3,6 @@
 import hashlib
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from language_model.batches import TextBatches, open_batches
 from language_model.collator import MaskedBatch
 from language_model.configs import (
     CPU_SPEED_UPS,
-    BertRunConfig,
     topics_baseline,
     topics_mixed_baseline,
     wikipedia_baseline,
@@ -23,9 +21,6 @@ from language_model.datasets import CHECKPOINT, data_digest, facts, preflight, r
 from language_model.encoder import Bert, build_bert
 from language_model.text import topics_store
 from language_model.text.store import RaggedStore, read_manifest
-from mlevents import keys, record
-from mlevents.runlog import RunLog
-from tests.one_rank import on_ranks, trained
 from timedrun.runner.distributed.process_group import ProcessGroup
 
 
@@ -134,20 +129,6 @@ def test_topics_are_prepared_once_in_the_cache_folder(tmp_path, monkeypatch):
     train = read_manifest(mixed).splits["train"]
     assert 0.45 < train.tokens / train.sequences / 128 < 0.6  # MLPerf BERT: 0.50
     assert mixed != folder and (mixed / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
-
-
-def train_on(ranks: ProcessGroup, config: BertRunConfig, store: Path, path: Path) -> None:
-    trained(config, RunLog(path if ranks.rank == 0 else None), ranks=ranks, data_folder=store)
-
-
-@pytest.mark.processes
-def test_two_ranks_have_the_accuracy_of_one(tiny_config, tiny_store, tmp_path):
-    config = replace(tiny_config, implementation="timedrun", speed=CPU_SPEED_UPS)
-    trained(config, RunLog(tmp_path / "one.txt"), data_folder=tiny_store)
-    on_ranks(2, tmp_path, train_on, config, tiny_store, tmp_path / "two.txt")
-    one, two = (record.read(tmp_path / name).all(keys.EVAL_ACCURACY) for name in ("one.txt", "two.txt"))
-    assert [event.metadata["epoch_num"] for event in two] == [72, 144]
-    assert [event.value for event in two] == pytest.approx([event.value for event in one], abs=0.01)
 
 
 def test_the_digest_is_the_manifests_and_a_missing_folder_is_an_error(tiny_config, tiny_store, tmp_path):

@@ -73,13 +73,6 @@ def test_both_implementations_are_evaluated_on_the_average_of_the_weights(both, 
         assert not torch.equal(average, steps[-1])
 
 
-def test_alibi_without_shorter_sequences_trains_transformers(tiny_config, baseline_losses, losses_of):
-    config = replace(tiny_config, methods=(methods.ALiBi(train_sequence_length_scaling=1.0),))
-    losses = losses_of(config)
-    assert losses[-1] < 0.95 * losses[0]
-    assert losses[-1] != pytest.approx(baseline_losses[-1], rel=1e-4)
-
-
 def test_layers_that_a_method_adds_depend_on_the_seed_alone(tiny_config, tiny_store):
     config = replace(tiny_config, methods=(methods.GatedLinearUnits(),))
 

@@ -13,7 +13,6 @@ from judging.ground.errors import DataError, UsageError
 from language_model.configs import BertRunConfig, topics_baseline, wikipedia_small_baseline
 from language_model.prepare import prepare
 from language_model.text import store as text_store
-from language_model.text import store_builder
 from language_model.text.corpus import Corpora
 from language_model.text.settings import TextSettings
 from language_model.text.store_builder import WORK, build_store
@@ -112,18 +111,6 @@ def test_a_refused_vocabulary_makes_no_store(tmp_path, inputs):
     with pytest.raises(DataError, match=r"lacks \[PAD\], \[MASK\]"):
         build(inputs, tmp_path / "store", vocabulary=vocabulary)
     assert not (tmp_path / "store").exists()
-
-
-def test_a_folder_in_preparation_is_refused(tmp_path, inputs, monkeypatch):
-    def again(_: str) -> None:
-        with pytest.raises(DataError, match="is being prepared by another process"):
-            build(inputs, tmp_path / "store")
-        tried.append(True)
-
-    tried: list[bool] = []
-    monkeypatch.setattr(store_builder, "to_standard_error", again)
-    build(inputs, tmp_path / "store")
-    assert tried
 
 
 def test_evaluation_documents_in_the_training_text_are_named_and_refused(tmp_path, inputs):

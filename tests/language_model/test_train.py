@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from judging.ground.errors import UsageError
 from language_model.batches import TextBatches, open_batches
 from language_model.build import build_model
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig
@@ -134,9 +133,3 @@ def test_a_resumed_run_has_the_losses_and_accuracy_of_an_uninterrupted_one(metho
     logs = (record.read(tmp_path / name) for name in ("whole.txt", "result_0.txt"))
     expected, values = ([event.value for event in log.all(keys.EVAL_ACCURACY)] for log in logs)
     assert values == expected and len(values) == 2
-
-
-def test_contradicting_settings_are_refused_without_preflight(tiny_config, tiny_store):
-    config = replace(tiny_config, speed=SpeedUps(fused_qkv=True))
-    with run_of(config, data_folder=tiny_store) as run, pytest.raises(UsageError, match="has no fused_qkv"):
-        train(config, run)

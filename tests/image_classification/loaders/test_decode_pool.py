@@ -1,9 +1,8 @@
-"""Decode pool: order, look-ahead, memory for a GPU, and shutdown."""
+"""Decode pool: order, look-ahead, and shutdown."""
 
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -68,7 +67,8 @@ def test_the_next_batches_are_made_before_they_are_asked_for_and_no_more_of_them
     until(lambda: len(begun) == 40)
 
 
-def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(threads):
+def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable_until_it_is_closed(threads):
+    before = set(threading.enumerate())
     begun: list[int] = []
     go_on = threading.Event()
 
@@ -90,21 +90,5 @@ def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(thre
     assert len(begun) == 6
     again = list(threads.images(_parts(3), LABELS, 5, _numbers))
     assert [int(batch.images[1, 0, 0, 0]) for batch in again] == [1, 11, 21]
-
-
-def test_close_ends_the_threads_and_may_be_called_twice():
-    before = set(threading.enumerate())
-    pool = DecodePool(2, CPU, slice_size=4)
-    next(pool.images(_parts(9), LABELS, 5, _numbers))
-    assert set(threading.enumerate()) > before
-    pool.close()
-    pool.close()
+    threads.close()
     assert set(threading.enumerate()) <= before
-
-
-@pytest.mark.gpu
-def test_memory_for_a_gpu_is_pinned_and_channels_last():
-    with closing(DecodePool(1, torch.device("cuda"))) as pool:
-        images = pool.new_images(2, 8)
-    assert images.is_pinned()
-    assert images.is_contiguous(memory_format=torch.channels_last)

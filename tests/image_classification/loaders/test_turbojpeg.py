@@ -38,12 +38,6 @@ def test_divided_training_crops_are_the_references_to_half_a_pixel_of_the_result
             assert divisor / 2 <= min(box[2:]) / size / 2
 
 
-@pytest.mark.parametrize(("side", "size", "divisor"), [(87, 88, 1), (175, 88, 1), (176, 88, 2), (351, 88, 2)])
-def test_a_crop_is_never_decoded_smaller_than_the_image_made_of_it(side, size, divisor):
-    assert divisor_of(side, size) == divisor
-    assert [divisor_of(factor * size, size) for factor in (4, 7, 8, 100)] == [4, 4, 8, 8]
-
-
 def test_images_of_other_kinds_match_the_reference(tmp_path):
     image, small = smooth(300, 260), smooth(90, 113)
     whole = encoded(image)

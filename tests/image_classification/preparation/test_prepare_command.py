@@ -23,11 +23,16 @@ def config_of(store: StoreConfig) -> ImageRunConfig:
 RAW = config_of(StoreConfig(format="raw", size=16))
 
 
-def test_evaluation_images_that_are_also_training_images_are_counted_and_named(tmp_path, images):
+def test_evaluation_images_that_are_also_training_images_and_files_that_are_not_read_are_named(
+    tmp_path, images, capsys
+):
     copied = (images / "train/ant/train_00000004.JPEG").read_bytes()
     padded = copied[:-2] + b"\xff\xd8"
     write_files(images / "val/bee", {"leak.JPEG": copied, "same_size_and_beginning.JPEG": padded})
+    write_files(images / "train/yak", {"a.AVIF": b"unread", ".hidden": b"left behind"})
     made = prepare(RAW, tmp_path / "store", decode=False, workers=1, images=images)
+    (unread,) = (note for note in made["notes"] if "were not read" in note)
+    assert unread.endswith("for their endings (.avif: 1): train/yak/a.AVIF") and unread in capsys.readouterr().err
     note = next(note for note in made["notes"] if "also training images" in note)
     assert note.startswith("1 of 14 evaluation images")
     assert "val/bee/leak.JPEG (training: train/ant/train_00000004.JPEG)" in note
@@ -82,10 +87,3 @@ def test_the_next_command_has_the_setting_that_the_data_need(tmp_path, images, c
     words = ["prepare", "image_classification", "baseline", "--data", "imagenet", "--images", str(images)]
     assert main([*words, "--workers", "1", "--data-folder", str(tmp_path / "store"), "--seed", "3"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith(f"store --seed 3 --model.classes {len(CLASSES)}")
-
-
-def test_files_that_are_not_read_are_reported(tmp_path, images, capsys):
-    write_files(images / "train/yak", {"a.AVIF": b"unread", ".hidden": b"left behind"})
-    note = "1 files in folders of classes were not read for their endings (.avif: 1): train/yak/a.AVIF"
-    made = prepare(RAW, tmp_path / "store", decode=False, workers=1, images=images)
-    assert made["notes"] == [note] and note in capsys.readouterr().err

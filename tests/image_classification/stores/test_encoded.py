@@ -11,7 +11,6 @@ import pytest
 
 from image_classification.stores import encoded as module
 from image_classification.stores.encoded import JpegShards
-from judging.ground.errors import DataError
 from tests.image_classification.small_stores import (
     JPEG,
     encoded,
@@ -80,12 +79,3 @@ def test_shards_stay_open_up_to_a_limit_and_are_closed_with_their_reader(tmp_pat
     assert shards_open(tmp_path) == expected
     del opened
     assert shards_open(tmp_path) == 0
-
-
-def test_a_shard_cut_off_after_opening_is_named(tmp_path):
-    make_store(tmp_path, JPEG, given(SIZES))
-    opened = JpegShards(tmp_path, "train")
-    shard = tmp_path / "train" / "00001.jpegs"
-    os.truncate(shard, shard.stat().st_size - 1)
-    with pytest.raises(DataError, match=r"00001\.jpegs: truncated within train/wasp/5\.jpg"):
-        opened.read(5)

@@ -1,7 +1,6 @@
-"""A small text, its token store and byte-pair encoding, and GPT-2's own encoding where the environment names it."""
+"""A small text, its token store and byte-pair encoding."""
 
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +29,7 @@ def decoded(encoder: Path, tokens: Iterable[int]) -> str:
     """Decode byte pairs by tokenizers, independent of the product, with `encoder` and the merges beside it."""
     from tokenizers import ByteLevelBPETokenizer
 
-    merges = encoder.with_name("vocab.bpe" if encoder.name == "encoder.json" else "merges.txt")
-    tokenizer = ByteLevelBPETokenizer(str(encoder), str(merges))
+    tokenizer = ByteLevelBPETokenizer(str(encoder), str(encoder.with_name("merges.txt")))
     text: str = tokenizer.decode([int(token) for token in tokens], skip_special_tokens=False)
     return text
 
@@ -77,14 +75,6 @@ def byte_pairs_like_gpt2(text: str, tmp_path_factory: pytest.TempPathFactory) ->
     ranks = json.loads(encoder.read_text())
     encoder.write_text(json.dumps({**ranks, "<|endoftext|>": len(ranks)}))
     return encoder
-
-
-@pytest.fixture(scope="session")
-def gpt2_encoder() -> Path:
-    """GPT-2's own encoder.json, with vocab.bpe beside it; skips the test unless the environment names their folder."""
-    if "TIMEDRUN_TEST_GPT2_BPE" not in os.environ:
-        pytest.skip("TIMEDRUN_TEST_GPT2_BPE does not name a folder with GPT-2's encoder.json and vocab.bpe")
-    return Path(os.environ["TIMEDRUN_TEST_GPT2_BPE"], "encoder.json")
 
 
 @pytest.fixture

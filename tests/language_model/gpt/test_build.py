@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
-from judging.ground.errors import UsageError
 from language_model.gpt.build import Parts, build
-from language_model.gpt.configs import GptRunConfig, shakespeare_baseline, shakespeare_modern
+from language_model.gpt.configs import GptRunConfig, shakespeare_modern
 from language_model.gpt.datasets import declared
 from language_model.gpt.model import Decoder
 from tests.one_rank import ALONE, CPU
@@ -32,13 +30,3 @@ def test_hidden_matrices_take_muons_step_and_the_rest_adamws_with_the_configs_nu
     of_adamw = {"rule": "adamw", "lr": MUON.other_lr, "betas": (0.8, MUON.beta2), "eps": MUON.epsilon, "every": 2}
     assert hidden.items() >= (of_muon | {"weight_decay": 0.01}).items()
     assert rest.items() >= (of_adamw | {"weight_decay": 0.0}).items()
-
-
-def test_other_kinds_are_timedruns_own_over_all_parameters_and_muon_needs_known_matrices():
-    gpt2 = shakespeare_baseline()
-    parts = built(gpt2)
-    assert type(parts.optimizer) is torch.optim.AdamW
-    assert parts.optimizer.param_groups[0]["betas"] == (0.9, 0.99)
-    assert sum(len(group["params"]) for group in parts.optimizer.param_groups) == len(list(parts.model.parameters()))
-    with pytest.raises(UsageError, match=r"--model\.implementation modern"):
-        built(replace(gpt2, optimizer=MUON))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from language_model.gpt import configs
+from language_model.gpt import configs, fineweb_configs
 from language_model.gpt.configs import GptRunConfig
 from mlevents.checks.log_check import check
 from tests.one_rank import CPU
 from timedrun.evidence.preflight.dry_run import SimulatedClock, write_log
-from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup
+from timedrun.methods import ALiBi, GradientClipping
 from timedrun.methods.training.batch_plan import BatchPlan
 from timedrun.runner.benchmark import find
 from timedrun.runner.config_choice import read_config
@@ -21,8 +21,9 @@ from timedrun.runner.distributed.process_group import ProcessGroup
 FINEWEB = find("fineweb")
 ALL = [
     function
-    for name, function in vars(configs).items()
-    if inspect.isfunction(function) and function.__module__ == configs.__name__
+    for module in (configs, fineweb_configs)
+    for function in vars(module).values()
+    if inspect.isfunction(function) and function.__module__ == module.__name__
 ]
 
 
@@ -33,18 +34,6 @@ def test_the_baseline_sees_734_billion_tokens_at_mosaicmls_rates():
     assert config.schedule.factor(70) == pytest.approx(0.5)
     assert config.schedule.factor(140) == 1 and config.schedule.factor(14_000) == pytest.approx(0)
     assert [BatchPlan.of(config.global_batch, config.micro_batch, ranks).local for ranks in (1, 8)] == [512, 64]
-
-
-def test_the_methods_config_is_the_baseline_and_two_methods():
-    baseline, methods = configs.openwebtext_baseline(), configs.openwebtext_methods()
-    assert [method.name for method in methods.methods] == ["alibi", "sequence_length_warmup"]
-    warmup = methods.methods[1]
-    assert isinstance(warmup, SequenceLengthWarmup)
-    assert warmup.steps == methods.schedule.steps
-    # As the notes state: ALiBi leaves 256 tokens, so the warm-up ends there.
-    assert warmup.length(1_055 / 14_000) < 256 <= warmup.length(1_056 / 14_000)
-    for field in ("model", "data", "schedule", "optimizer", "evaluation", "global_batch", "clip_norm"):
-        assert getattr(methods, field) == getattr(baseline, field)
 
 
 def test_contradicting_settings_and_settings_without_effect_are_reported():
@@ -60,22 +49,6 @@ def test_contradicting_settings_and_settings_without_effect_are_reported():
         (replace(gpt2, methods=(ALiBi(train_sequence_length_scaling=0.2),)), "64"),
     ):
         assert any(words in problem for problem in config.problems()), words
-
-
-def test_the_window_grows_in_multiples_to_its_final_size():
-    config = configs.shakespeare_modern()
-
-    def windows(warmup_steps: int, final: int) -> list[int]:
-        model = replace(config.model, context=256, attention_window=final)
-        grown = replace(config, model=model, window_warmup_steps=warmup_steps)
-        return [grown.window(step) for step in range(120)]
-
-    grown = windows(100, 250)
-    assert grown[0] == 64 and grown[100:] == [250] * 20
-    assert set(grown) == {64, 128, 192, 250}
-    assert grown == sorted(grown)
-    assert [grown.index(size) for size in (128, 192)] == [35, 69]  # 64 + 186 * step / 100 passes them there
-    assert windows(0, 250)[0] == 250 and windows(100, 30)[0] == 30
 
 
 def test_a_recorded_config_from_before_gpt_was_a_benchmark_of_its_own_is_loaded():

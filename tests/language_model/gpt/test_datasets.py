@@ -14,7 +14,7 @@ from judging.ground.errors import DataError
 from language_model.gpt import warm_up
 from language_model.gpt.batches import open_batches, sequence_starts
 from language_model.gpt.configs import shakespeare_baseline
-from language_model.gpt.datasets import data_digest, declared, facts, preflight, synthetic
+from language_model.gpt.datasets import declared, facts, preflight, synthetic
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.token_store import open_store
 from tests.language_model.gpt.conftest import whole
@@ -103,15 +103,6 @@ def test_an_evaluation_and_its_warm_up_take_at_most_the_micro_batch_at_once(stor
     assert [len(batch.inputs) for batch in warm_up.evaluation_batches(config, ranks)] == [most]
     (whole,) = warm_up.evaluation_batches(replace(config, micro_batch=0), ranks)
     assert len(whole.inputs) == 7 // world_size
-
-
-def test_facts_and_digest_match_an_epoch_and_the_manifest(store, small):
-    known = facts(store.folder, 16)
-    numbers = np.arange(known.train_samples)
-    epoch = sequence_starts(numbers, tokens=known.train_tokens, length=16, sampling="blocks", seed=1)
-    assert len(set(epoch.tolist())) == known.train_samples
-    assert max(epoch) + 2 * 16 + 1 > known.train_tokens
-    assert data_digest(small(), store.folder)["sha256"] == store.digest
 
 
 def test_preflight_reports_unusable_data_and_a_model_whose_package_is_not_installed(

@@ -10,14 +10,6 @@ from language_model.text import corpus
 from tests.language_model.gpt.conftest import decoded
 
 
-def test_characters_are_numbered_in_order():
-    encoding = Characters("banana\n!")
-    assert encoding.alphabet == "\n!abn"
-    assert encoding.encode("nab!").tolist() == [4, 2, 3, 1]
-    assert "".join(encoding.alphabet[token] for token in encoding.encode("an\nban")) == "an\nban"
-    assert encoding.vocabulary == 5
-
-
 def test_a_character_outside_the_alphabet_is_named_and_more_than_fit_16_bits_are_refused():
     with pytest.raises(DataError, match="'yz'"):
         Characters("abc").encode("azby")
@@ -25,28 +17,17 @@ def test_a_character_outside_the_alphabet_is_named_and_more_than_fit_16_bits_are
         Characters("".join(map(chr, range(0x10000, 0x10000 + 66_000))))
 
 
-def test_byte_pairs_give_back_any_text_with_end_of_text_as_text(byte_pairs, text):
+def test_byte_pairs_are_those_of_transformers_gpt2_with_end_of_text_as_text(byte_pairs, text, transformers):
+    merges = str(byte_pairs.with_name("merges.txt"))
+    reference = transformers.GPT2TokenizerFast(vocab=str(byte_pairs), merges=merges)
     encoding = BytePairs(byte_pairs)
-    for sample in (text, " leading and trailing ", "日本 \U0001f600\r\n\x00<|endoftext|>"):
+    odd = "Hello, world!  It's 1234\u00a0\n\n\n naïve 漢字\U0001f600 they'll've\t"
+    for sample in (text, odd, " leading and trailing ", "日本 \U0001f600\r\n\x00<|endoftext|>"):
         (tokens,) = encoding.encode_batch([sample])
         assert decoded(byte_pairs, tokens) == sample
         assert encoding.end_of_text not in tokens.tolist()
+        assert tokens.tolist() == reference(sample)["input_ids"] or "<|endoftext|>" in sample
     assert len(encoding.encode_batch([text])[0]) < len(text) / 2
-
-
-def test_gpt2s_tokens_are_those_of_transformers(gpt2_encoder, text):
-    pytest.importorskip("tokenizers")
-    from language_model.model import import_transformers
-
-    reference = import_transformers().GPT2TokenizerFast(
-        vocab=str(gpt2_encoder), merges=str(gpt2_encoder.with_name("vocab.bpe"))
-    )
-    encoding = BytePairs(gpt2_encoder)
-    assert encoding.vocabulary == 50_257 and encoding.end_of_text == 50_256
-    for sample in (text, "Hello, world!  It's 1234\u00a0\n\n\n naïve 漢字\U0001f600 they'll've\t"):
-        (tokens,) = encoding.encode_batch([sample])
-        assert tokens.tolist() == reference(sample)["input_ids"]
-        assert decoded(gpt2_encoder, tokens) == sample
 
 
 def test_a_missing_or_broken_encoding_is_named(tmp_path, byte_pairs):

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from language_model.gpt import fineweb_configs
+from language_model.gpt.attention_mask import allowed_pairs, attend, attention_mask
 from language_model.gpt.model import Decoder, Gpt2, build_model, token_losses
 from language_model.gpt.settings import GPT2_125M, GptConfig
 from tests.language_model.gpt.plain_decoder import in_decoders_names, plain_logits
@@ -76,18 +78,6 @@ def test_with_gpt2s_switches_loss_and_gradients_are_those_of_transformers():
     gradients = in_decoders_names({name: p.grad for name, p in theirs.gpt2.transformer.named_parameters()})
     for name, parameter in ours.named_parameters():
         torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-6, rtol=1e-5, msg=name)
-
-
-@pytest.mark.parametrize(
-    ("methods", "baseline"),
-    [
-        (fineweb_configs.fineweb_methods(), fineweb_configs.fineweb_baseline()),
-        (fineweb_configs.fineweb_small_methods(), fineweb_configs.fineweb_small_baseline()),
-    ],
-)
-def test_methods_and_baseline_are_one_model_but_for_the_switches(methods, baseline):
-    changed = {name for name in vars(baseline.model) if getattr(methods.model, name) != getattr(baseline.model, name)}
-    assert changed <= {name for switch in SWITCHES.values() for name in switch}
 
 
 @ALONE
@@ -171,3 +161,17 @@ def test_sequences_longer_than_the_context_are_refused():
 def test_settings_that_no_model_can_have_are_refused(values, words):
     with pytest.raises(ValueError, match=words):
         GptConfig(**{**SIZE, "implementation": "modern", "dropout": 0.0, **values})
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("window", [None, 1, 3])
+@pytest.mark.parametrize("documents", [False, True])
+def test_torchs_block_mask_which_a_gpu_takes_allows_the_pairs_of_the_dense_one(window, documents):
+    """The dense mask is compared with a plain formula above; on a CPU a block mask has no backward pass."""
+    tokens = torch.tensor([[5, 9, 1, 2, 9, 9, 3], [9, 4, 4, 4, 4, 4, 9]])  # in which 9 begins a document
+    given = None if window is None else torch.tensor(window)
+    mask = attention_mask(tokens, window=given, end_of_text=9 if documents else None)
+    pairs = allowed_pairs(given, (tokens == 9).cumsum(1) if documents else None)
+    block = create_block_mask(pairs, 2, None, 7, 7, device="cpu")
+    inputs = torch.randn(3, 2, 3, 7, 4, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(flex_attention(*inputs, block_mask=block), attend(*inputs, mask, dropout=0.0))

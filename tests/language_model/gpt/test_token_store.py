@@ -183,6 +183,9 @@ def test_texts_follow_one_another_and_the_last_of_their_characters_are_for_valid
     tokens = [whole(store.tokens(split)) for split in SPLITS]
     texts = ["".join(manifest.alphabet[t] for t in part) for part in tokens]
     assert texts == ["the cat's dog\nsat on th", "e mat."]
+    with pytest.raises(UsageError, match=r"already has tokens\.json, train\.tokens, validation\.tokens"):
+        prepare_tokens([tmp_path / "one"], tmp_path / "out")
+    store.verify()
 
 
 def change_manifest(folder: Path, **values: object) -> None:
@@ -221,23 +224,3 @@ def test_a_text_that_is_not_utf8_or_too_short_leaves_nothing_behind(tmp_path, so
     with pytest.raises(DataError, match="8 characters leave fewer than 2 tokens for a split"):
         prepare_tokens([tmp_path / "short.txt"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_an_existing_store_is_never_overwritten(tmp_path, source, prepared):
-    before = (prepared / "train.tokens").read_bytes()
-    with pytest.raises(UsageError, match=r"already has tokens\.json, train\.tokens, validation\.tokens"):
-        prepare_tokens([source], prepared)
-    assert (prepared / "train.tokens").read_bytes() == before
-
-
-def test_a_failed_preparation_leaves_no_store(tmp_path, source, monkeypatch):
-    def fail(*arguments: object) -> object:
-        raise OSError("no space left")
-
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
-        patch.setattr(module.Characters, "encode", fail)
-        prepare_tokens([source], tmp_path / "out")
-    with pytest.raises(DataError, match="not a token store"):
-        PreparedStore(tmp_path / "out")
-    prepare_tokens([source], tmp_path / "out")  # what was left is no obstacle
-    PreparedStore(tmp_path / "out").verify()

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +10,6 @@ from language_model.text.corpus import Document
 from language_model.text.settings import TextSettings
 from language_model.text.shards import Part, parts, start_making
 from language_model.text.store import SPLITS
-from language_model.text.store_builder import chosen
 from tests.language_model.text_samples import plain_text, write_vocabulary
 
 SETTINGS = TextSettings(max_length=64, max_predictions=10, seed=5)
@@ -30,15 +28,6 @@ def test_parts_hold_every_document_once_and_none_is_a_small_rest(shapes, size):
         assert [part.number for part in own] == list(range(len(own)))
         if len(own) > 1:
             assert all(sum(len(document.text) for document in part.documents) * 2 >= size for part in own)
-
-
-@given(st.integers(1, 5000), st.integers(1, 5000))
-def test_every_nth_sequence_is_chosen_or_all_where_fewer(count, wanted):
-    found = chosen(count, wanted)
-    assert len(found) == min(count, wanted)
-    assert found[0] == 0 and found[-1] < count
-    steps = np.diff(found)
-    assert steps.min(initial=1) >= 1 and steps.max(initial=1) - steps.min(initial=count) <= 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""What the files hold is what is read, in any order; a store that is not whole is refused by the name of the file."""
+"""What the files hold is what is read, in any order; a store that is not whole is refused by the name of the file;
+the synthetic store is a whole one with the lengths of MLPerf BERT's training set."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from judging.ground.errors import DataError
 from language_model.text import store as text_store
-from language_model.text.synthetic_store import write_synthetic_store
+from language_model.text.synthetic_store import SPECIAL, WORDS_FROM, sampled_lengths, write_synthetic_store
 
 
 @pytest.fixture
@@ -78,3 +79,25 @@ def test_a_store_that_is_not_whole_or_of_another_version_is_refused_by_name(fold
         for split in text_store.SPLITS:
             store = text_store.RaggedStore(folder, split)
             store.read(np.arange(len(store)))
+
+
+def test_synthetic_lengths_have_the_mean_and_the_mean_square_of_mlperfs_training_set():
+    lengths = sampled_lengths(20_000, 512, seed=1).astype(float)
+    assert lengths.mean() == pytest.approx(254.5, rel=0.005)
+    assert np.square(lengths).mean() == pytest.approx(95_000, rel=0.01)
+    assert lengths.max() == 512
+
+
+def test_the_synthetic_store_is_whole_and_the_same_each_time_and_its_sequences_have_two_segments_of_words(tmp_path):
+    manifest = write_synthetic_store(tmp_path / "store", 50)
+    assert write_synthetic_store(tmp_path / "again", 50) == manifest
+    assert write_synthetic_store(tmp_path / "shorter", 20, longest=128).longest <= 128
+    store = text_store.RaggedStore(tmp_path / "store", "train")
+    assert text_store.verify(tmp_path / "store").splits["train"].sequences == len(store) == 50
+    read = store.read(np.arange(50))
+    starts = np.cumsum(read.lengths) - read.lengths
+    assert (read.tokens[starts] == SPECIAL.cls).all()
+    ends = np.concatenate([starts + read.first - 1, starts + read.lengths - 1])
+    assert (read.tokens[ends] == SPECIAL.sep).all()
+    words = np.delete(read.tokens, np.concatenate([starts, ends]))
+    assert words.min() >= WORDS_FROM and words.max() < 30_522
