@@ -80,7 +80,7 @@ def test_the_bare_command_prints_all_verbs_by_purpose_six_of_them_first_and_fail
         ("referee x --train a --validation b --rows 9", "rows in a file of TOML, as --limits"),
         *((f"race command a --budgets {budgets}", "argument --budgets: ") for budgets in ("1,1", "0", "x")),
         *((f"new benchmark {word}", f"'{word}' is a word of `timedrun ") for word in ("methods", "command")),
-        ("race command true --name a", "give --results runs/BENCHMARK/NAME"),
+        ("race command true --name a --results b", "--name is the last part of the race's folder"),
         ("check nowhere", "nowhere does not exist"),
         ("prepare image_classification --text x", "not prepared from text; leave out --text"),
         ("score", "required"),

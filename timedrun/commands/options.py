@@ -242,6 +242,7 @@ def _add_rounds(parser: ArgumentParser, verb: str) -> None:
     add("--results", help=f"folder of the race (default: runs/<benchmark>/{verb}_N)")
     parser.set_defaults(verbose=False)
     if verb == "race":
+        add("--name", help="name of the race: its folder is runs/<benchmark>/NAME")
         add("--first-seed", type=not_negative_int, default=1, help="seed of the first runs (default 1)")
     add("--resume", metavar="FOLDER", help="continue the interrupted runs in FOLDER, and report on it again")
 

@@ -55,6 +55,10 @@ def parsed(top: ArgumentParser, words: Sequence[str]) -> tuple[Namespace, list[s
         setattr(arguments, name, value)
     first = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
     arguments.configs, rest = [*arguments.configs, *rest[:first], *command], rest[first:]
+    if folder := getattr(arguments, "name", None):
+        if arguments.results:
+            raise UsageError("--name is the last part of the race's folder; give it alone, or --results FOLDER.")
+        arguments.results = f"runs/{arguments.benchmark}/{folder}"
     arguments.sides = [(side, side, None) for side in arguments.configs]
     if file and toml.sides and not arguments.configs:
         tuned = [Tuned.read(record, {"command": side}, file) for _, side, record in toml.sides]
