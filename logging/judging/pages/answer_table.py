@@ -77,7 +77,7 @@ def sentence(answers: Sequence[Answer], asked: float | Budget, winner: Answer | 
         parts.append(f"{winner.better.difference}{_verdict(winner, winner.better, 0)}")
     if rivals := [answer.label for answer in answers if answer.at_most and answer is not winner]:
         parts.append(f"perhaps sooner, in shorter runs than were measured: {listed(rivals, MOST_RIVALS)}")
-    if isinstance(asked, Budget) and (unknown := [each.label for each in answers[1:] if each.quality is None]):
+    if unknown := [each.label for each in answers[1:] if each.why and not each.at_most and each is not winner]:
         parts.append(f"not known there: {listed(unknown, MOST_RIVALS)}")
     return printable(f"{where}: {'; '.join(parts)}")
 

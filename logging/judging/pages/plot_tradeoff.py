@@ -68,7 +68,7 @@ def _draw_curves(axes: Any, curves: Sequence[Comparison], metric: str) -> None:
         cost.xaxis.set_major_formatter(FuncFormatter(lambda usd, _: f"{usd:.3g}"))
         cost.tick_params(labelsize=8)
         cost.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylabel(f"final {metric}, mean and 95 % interval", fontsize=9)
+    axes.set_ylabel(f"final {metric},\nmean and 95 % interval", fontsize=9)
     axes.set_title("Quality against time (unverified)", fontsize=11, loc="left")
     handles, labels = axes.get_legend_handles_labels()
     below = {"loc": "upper left", "bbox_to_anchor": (0, -0.5 / axes.figure.get_figheight() - 0.04)}

@@ -119,8 +119,7 @@ def test_of_curves_that_cross_each_is_the_best_at_its_own_budgets():
     flat = shifted("flat", {0.5: (4.0, 0.25), 1.0: (8.0, 0.3), 2.0: (16.0, 0.35)})
     for budget, first in (("5min", "flat"), ("14min", "steep")):
         answers = at_budget([steep, flat], Budget.parse(budget))
-        winner = best(answers)
-        assert winner.label == first
+        assert best(answers).label == first
 
 
 def test_a_win_on_one_seed_is_no_difference_shown():
@@ -136,6 +135,7 @@ def test_a_baseline_that_had_a_tenth_of_the_time_is_beaten_nowhere():
     answers = at_quality([short, BASE], 0.25)
     assert "base not reached: at most 0.06781 was measured" in sentence(answers, 0.25, best(answers))
     assert answers[1].sooner is None and " sooner" not in sentence(answers, 0.25, best(answers))
+    assert sentence([*reversed(answers)], 0.25, answers[1]).endswith("; not known there: base")
     answers = at_budget([short, BASE], asked := Budget.parse("8min"))
     assert answers[1].better is None and "a length of about x10 would show it" in sentence(answers, asked, answers[1])
 
