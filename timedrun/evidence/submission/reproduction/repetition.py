@@ -89,7 +89,7 @@ def repeat_config(
     ranks = recorded_run.recorded_ranks(recorded_run.provenance_of(run))
     most = max(MAX_RANKS, os.cpu_count() or 1)
     if ranks > most:
-        return f"it recorded {ranks} ranks, above the limit of {most} without --ranks; set --ranks", False
+        return f"it recorded {ranks} ranks, above the limit of {most}; run its config with --ranks {ranks}", False
     try:
         find(str(settings["benchmark"]))  # not in the working directory: the result names it, not the user
     except UsageError as error:
