@@ -48,6 +48,7 @@ REPLACED: Final = {
     "race --base": "BASE CONFIG --ablate: the first of two configs is extended",
     "profile --positions": "--steps, which are measured at 5 positions of the schedule",
     "profile --skip": "nothing: the batches that the loader prefetches are left out",
+    "doctor --completion": "it before the verb: timedrun --completion bash",
     "doctor --results": "nothing: the folder is runs; a run checks its own before it starts",
     "tune --first-seed": IN_TOML.format("first_seed"),
     "race --dry-run": "`timedrun profile` of each config, which estimates the time of its schedule",

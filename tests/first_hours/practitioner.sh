@@ -9,8 +9,8 @@ fails 2 timedrun
 sees 'one of the verbs below'
 run timedrun doctor
 sees '^torch ' && sees '^\[digits\] '
-say 'eval "$(timedrun doctor --completion bash)"'
-bash -c 'eval "$(timedrun doctor --completion bash)" && complete -p timedrun'
+say 'eval "$(timedrun --completion bash)"'
+bash -c 'eval "$(timedrun --completion bash)" && complete -p timedrun'
 say 'timedrun show | head -1'
 { timedrun show 2>errors || true; } | head -1
 [ ! -s errors ]

@@ -10,7 +10,7 @@ MODULES = (
     *("timedrun.racing.conduct", "timedrun.racing.command_race", "timedrun.racing.child_run"),
     *("timedrun.evidence.race_package", "timedrun.evidence.submission.packaging.package"),
 )
-WORDS = ("--help", "run --help", "race --help", "show", "show methods", "doctor --completion bash")
+WORDS = ("--help", "run --help", "race --help", "show", "show methods", "--completion bash")
 MISTAKES = ("run bart baseline", "run image_classification basline", "race image_classification methods none.json")
 
 

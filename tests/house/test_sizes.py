@@ -14,12 +14,12 @@ ROOMS = {
     "timedrun.runner": structure.Graph(13, 8, 23, 0),
     "timedrun.racing": structure.Graph(20, 6, 37, 0),
     "timedrun.evidence": structure.Graph(11, 4, 11, 0),
-    "timedrun.commands": structure.Graph(34, 3, 20, 0),
+    "timedrun.commands": structure.Graph(34, 3, 19, 0),
     "image_classification": structure.Graph(20, 8, 50, 0),
     "image_segmentation": structure.Graph(10, 7, 19, 0),
     "language_model": structure.Graph(19, 9, 61, 0),
 }
-VERBS, OPTIONS = 18, 141
+VERBS, OPTIONS = 18, 140
 OTHER_LINES = 2_141
 
 

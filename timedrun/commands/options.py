@@ -141,8 +141,6 @@ def add_doctor(parser: ArgumentParser) -> None:
     add("--system", action="store_true", help="generate MLPerf's system description; list the fields to fill in")
     answers = "with --system: answers so far; a new FILE gets the questions, for `timedrun package --answers FILE`"
     _add_path(parser, "--answers", answers)
-    script = 'print the completion script of a shell: eval "$(timedrun doctor --completion bash)"'
-    add("--completion", choices=("bash", "zsh"), metavar="SHELL", help=script)
 
 
 def add_prepare(parser: ArgumentParser) -> None:

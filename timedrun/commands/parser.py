@@ -2,7 +2,7 @@
 
 import sys
 import textwrap
-from argparse import Action, ArgumentError, ArgumentParser, RawDescriptionHelpFormatter
+from argparse import Action, ArgumentError, ArgumentParser, RawDescriptionHelpFormatter, _SubParsersAction
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ VERBS: Final = {
         "check": "check logs, result sets, packages or a round, strictly and with MLCommons' checkers",
         "report": "write a race or result sets as one HTML file; or a figure, CSV or TensorBoard's events",
         "show": "list benchmarks, configs and methods; show the settings of a config, how two differ, or a method",
-        "doctor": "report the hardware and software that a run can use; MLPerf's system description; completion",
+        "doctor": "report the hardware and software that a run can use; MLPerf's system description",
     },
     "Prepare and run": {
         "prepare": "prepare, check or index a dataset",
@@ -62,7 +62,7 @@ ENDED: Final = {
     "plot": "`timedrun report PATH ... --figure FILE`",
     "export": "`timedrun report PATH ... --csv FILE` or `--tensorboard DIR`",
     "system": "`timedrun doctor --system [--answers FILE]`",
-    "completion": "`timedrun doctor --completion bash`",
+    "completion": "`timedrun --completion bash`",
     "list": "`timedrun show [BENCHMARK]`, or `timedrun show methods`",
     "check --by": "findings are grouped by rule; check the folder of one submitter for its own",
 }
@@ -75,6 +75,21 @@ class _Version(Action):
     def __call__(self, parser: ArgumentParser, *_: object) -> None:
         print(f"timedrun {timedrun.__version__}")
         parser.exit()
+
+
+class _Completion(Action):
+    """Option that prints the script which completes verbs, options and files in a shell."""
+
+    def __call__(self, given: ArgumentParser, _: object, shell: Any, *__: object) -> None:
+        import shtab
+
+        top = parser(describe_verbs=True)
+        (verbs,) = (action for action in top._actions if isinstance(action, _SubParsersAction))
+        for action in (action for verb in verbs.choices.values() for action in verb._actions):
+            if action.metavar in ("PATH", "FILE", "RESULTS", "PUBLISHED", "FOLDER"):
+                action.complete = shtab.FILE
+        print(shtab.complete(top, shell))
+        given.exit()
 
 
 class _Parser(ArgumentParser):
@@ -102,6 +117,8 @@ def parser(*, describe_verbs: bool = False) -> ArgumentParser:
         formatter_class=RawDescriptionHelpFormatter,
     )
     top.add_argument("-V", "--version", action=_Version, nargs=0, help="show the version and exit")
+    script = 'print the completion script of a shell: eval "$(timedrun --completion bash)"'
+    top.add_argument("--completion", action=_Completion, choices=("bash", "zsh"), metavar="SHELL", help=script)
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", help="one of the verbs below")
     for name, text in {name: text for group in VERBS.values() for name, text in group.items()}.items():
         listed: dict[str, Any] = {"help": text} if describe_verbs else {}

@@ -10,6 +10,7 @@ from judging.ground.errors import UsageError, nearest
 from timedrun.racing import race_file
 from timedrun.racing.command_tuning import PRESET
 from timedrun.racing.race_file import COMMANDS, Tuned
+from timedrun.runner.benchmark import find
 
 PRESETS: Final = Path(race_file.__file__).with_name("presets.toml")
 RARE: Final[dict[str, type | tuple[type, ...]]] = {
@@ -58,7 +59,8 @@ def parsed(top: ArgumentParser, words: Sequence[str]) -> tuple[Namespace, list[s
     if folder := getattr(arguments, "name", None):
         if arguments.results:
             raise UsageError("--name is the last part of the race's folder; give it alone, or --results FOLDER.")
-        arguments.results = f"runs/{arguments.benchmark}/{folder}"
+        package = arguments.benchmark != COMMANDS and find(arguments.benchmark, working_directory=True).name
+        arguments.results = f"runs/{package or COMMANDS}/{folder}"
     arguments.sides = [(side, side, None) for side in arguments.configs]
     if file and toml.sides and not arguments.configs:
         tuned = [Tuned.read(record, {"command": side}, file) for _, side, record in toml.sides]

@@ -125,10 +125,9 @@ def recipe(
     own = published.optimizer
     decay = own.weight_decay * (scale if own.kind.startswith("decoupled") else 1)  # else the rate scales it
     scaled = replace(own, peak_lr=own.peak_lr * scale, weight_decay=decay)
-    warmup = published.schedule.warmup_epochs * (
-        epochs / published.schedule.epochs if published.schedule.scale_warmup else 1
-    )
-    schedule = replace(published.schedule, epochs=epochs, scale=1.0, warmup_epochs=warmup, scale_warmup=False)
+    planned = published.schedule
+    warmup = planned.warmup_epochs * (epochs / planned.epochs if planned.scale_warmup else 1)
+    schedule = replace(planned, epochs=epochs, scale=1.0, warmup_epochs=warmup, scale_warmup=False)
     return Training(model, build_optimizer(optimizer or scaled, model), schedule, methods, LOSSES[published.loss])
 
 
