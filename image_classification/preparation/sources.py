@@ -18,8 +18,7 @@ from image_classification.stores.store_format import SourceItem, UnusableImage
 from judging.ground.errors import DataError
 from timedrun.methods.training.sampling import epoch_order
 
-ORDER_SEED = 2012
-"""Of the fixed pseudo-random order of stored training images: consecutive samples are of all classes."""
+ORDER_SEED = 2012  # of the fixed pseudo-random order of stored training images: consecutive ones are of all classes
 
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp", ".ppm", ".pgm", ".tif", ".tiff")
 SPLITS = {"train": "train", "evaluation": "val"}

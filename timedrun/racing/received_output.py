@@ -5,8 +5,8 @@ import glob
 import os
 import select
 import threading
+import weakref
 from collections.abc import Callable
-from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import IO, Final, NamedTuple
 
@@ -57,13 +57,14 @@ class SchedulerDelays:
     """Time that the calling thread was runnable and not running, since it last asked; Linux counts it."""
 
     def __init__(self) -> None:
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)  # read again for each chunk, on the clock
+            weakref.finalize(self, os.close, self._file)
         self._known = self._seconds() or 0.0
 
-    @staticmethod
-    def _seconds() -> float | None:
-        with contextlib.suppress(OSError):
-            return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-        return None
+    def _seconds(self) -> float | None:
+        return None if self._file is None else int(os.pread(self._file, 100, 0).split()[1]) / 1e9
 
     def since_last(self) -> float | None:
         """Return the seconds since the last call, None if the kernel does not count them."""
