@@ -108,10 +108,8 @@ class Schedule:
 
         The step that starts at `epoch` uses it, so with a warm-up the first step has learning rate 0.
         """
-        milestones, cooldown = (
-            [milestone * self.scale for milestone in self.milestones],
-            self.cooldown_epochs * self.scale,
-        )
+        milestones = [milestone * self.scale for milestone in self.milestones]
+        cooldown = self.cooldown_epochs * self.scale
         return _factor(self, epoch, self.epochs_scaled, self.warmup_epochs_scaled, cooldown, milestones)
 
 
