@@ -130,9 +130,10 @@ def run(connection: socket.socket, gate: socket.socket, output: int, work: str, 
         channel.send(rank.reports, report)
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        with contextlib.suppress(BaseException):  # nobody reads, or the submission closed or replaced the stream
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(0)  # to unwind further would be the server's end, which removes its folder
 
 
 def _rank_environment(rank: int, count: int) -> dict[str, str]:

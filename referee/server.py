@@ -140,8 +140,7 @@ def serve(control: socket.socket, arguments: dict[str, Any], shards: Shards) -> 
     os.umask(0o077)
     set_dumpable(False)  # its memory and descriptors are closed to submitted code without a sandbox
     if isolated:
-        tried = os.fork()
-        if tried == 0:
+        if (tried := os.fork()) == 0:
             enter()
             system_calls.program(os.uname().machine)
             os._exit(0)

@@ -36,9 +36,9 @@ def raced(folder: Path, *words: str, fail_on: str = "discard", results: str = "r
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository whose `main` trains for 0.2 s, begins the branch `fast`, and is the fastest then."""
+    """A repository whose `main` trains for 0.5 s, begins the branch `fast`, and is the fastest then."""
     git(tmp_path, "init", "--quiet", "--initial-branch", "main", "repository")
-    for branch, seconds, *base in (("main", 0.2), ("fast", 0.05, "main"), ("main", 0, "main")):
+    for branch, seconds, *base in (("main", 0.5), ("fast", 0.02, "main"), ("main", 0, "main")):
         git(folder := tmp_path / "repository", "checkout", "--quiet", "-B", branch, *base)
         (folder / "train.py").write_text(TRAIN.format(seconds))
         git(folder, "add", "."), git(folder, "commit", "--quiet", "-m", f"{seconds} s")

@@ -11,12 +11,7 @@ import torch
 from judging.ground.errors import DataError
 from language_model.batches import TextBatches, open_batches
 from language_model.collator import MaskedBatch
-from language_model.configs import (
-    CPU_SPEED_UPS,
-    topics_baseline,
-    topics_mixed_baseline,
-    wikipedia_baseline,
-)
+from language_model.configs import CPU_SPEED_UPS, topics_baseline, topics_mixed_baseline, wikipedia_baseline
 from language_model.datasets import CHECKPOINT, data_digest, facts, preflight, resolve, synthetic
 from language_model.encoder import Bert, build_bert
 from language_model.text import topics_store

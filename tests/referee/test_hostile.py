@@ -3,13 +3,14 @@
 import os
 import platform
 import re
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
-from referee import child
+from referee import channel, child
 from referee.system_calls import ALLOWED, MACHINES, REFUSED
 from referee.verdict import Verdict
 from tests.referee.informed_cheats import DATA_NOTES, NOTES
@@ -167,6 +168,20 @@ def test_files_that_forbid_their_removal_are_removed(examine):
     for _ in range(2):  # makedirs fails if the folder of the first run remains
         (finding,) = examine(f"{START}def train(model, task, shards):\n    {body}\n").failed
         assert "planned" in finding.reason
+
+
+def test_a_session_whose_error_nobody_reads_leaves_the_server_its_folder(plain_referee):
+    sandbox = plain_referee.sandbox
+    reading, writing = os.pipe()
+    os.close(reading)
+    with sandbox.fork(writing) as connection:
+        os.close(writing)
+        channel.send(connection, {"kind": "no order"})
+        channel.send(connection, {})
+        assert channel.receive(connection)[0]["kind"] == "error"
+        while any(process.status() != psutil.STATUS_ZOMBIE for process in sandbox._processes()[1]):
+            time.sleep(0.01)
+    assert sandbox.end()
 
 
 def test_a_session_sees_no_network_no_other_process_and_no_file_of_the_host(examine, token_files):

@@ -28,11 +28,7 @@ def test_the_product_loads_only_plain_values():
 FORBIDDEN = (
     *("import pickle", "from marshal import loads", "import xml.etree.ElementTree as tree", "import urllib.request"),
     "import yaml\nyaml.load('x', Loader=yaml.Loader)",
-    *(
-        "import subprocess\nsubprocess.run('', shell=True)",
-        "import os\nos.system('')",
-        "from os import popen\npopen()",
-    ),
+    *("import subprocess\nsubprocess.run('', shell=True)", "import os\nos.system('')", "from os import popen\npopen()"),
     *("eval('x')", "exec('x')", "import tarfile\ntarfile.open('x').extractall()", "import tempfile\ntempfile.mktemp()"),
     *("import torch.distributed as dist\ndist.all_gather_object([], 1)", "import torch\ntorch.jit.load('x')"),
 )

@@ -23,15 +23,7 @@ from image_classification.stores.manifest import MANIFEST, StoreConfig
 from judging.ground.errors import DataError
 from tests.image_classification import small_image_data
 from tests.image_classification.small_image_data import loaded, opened, pixels
-from tests.image_classification.small_stores import (
-    CLASSES,
-    JPEG,
-    NEEDS_FFCV,
-    encoded,
-    make_store,
-    photographs,
-    smooth,
-)
+from tests.image_classification.small_stores import CLASSES, JPEG, NEEDS_FFCV, encoded, make_store, photographs, smooth
 
 PHOTOGRAPHS = photographs(40)
 RAW = StoreConfig(format="raw", size=48, evaluation_resizes=(72,))
