@@ -3,6 +3,7 @@
 the Trainer's own stays: gradients are clipped to a norm of 1, and each token is masked by chance, without a limit."""
 
 import argparse
+import json
 import os
 import tempfile
 from dataclasses import replace
@@ -80,6 +81,7 @@ def main() -> None:
     parser.add_argument("--split", choices=("own", "tuning"), default="own")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED", "1")))
+    parser.add_argument("--trainer", type=json.loads, default={}, help='of TrainingArguments: {"torch_compile": true}')
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     set_seed(arguments.seed)
@@ -118,6 +120,7 @@ def main() -> None:
             disable_tqdm=True,
             seed=arguments.seed,
             use_cpu=True,
+            **arguments.trainer,
         )
         Trainer(
             BertForMaskedLM(shape),

@@ -36,12 +36,7 @@ from timedrun.runner.storage.worker_pool import TaskProgress, results, to_standa
 
 
 def build_store(
-    corpora: Corpora,
-    out: Path,
-    settings: TextSettings,
-    *,
-    vocabulary: Path | int,
-    workers: int = 1,
+    corpora: Corpora, out: Path, settings: TextSettings, *, vocabulary: Path | int, workers: int = 1
 ) -> dict[str, Any]:
     """Build the store of `corpora` in `out` and return a description of it as plain values.
 

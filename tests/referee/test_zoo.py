@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from judging.ground.errors import ExitCode
-from referee import contents
+from referee import contents, probes
 from tests.referee.informed_cheats import INFORMED
 from tests.referee.submissions import CHEATS, HAND_OVER_TEXT, HONEST, LAZY, PLAIN, START, TIGHT
 
@@ -85,6 +85,13 @@ def test_an_honest_submission_is_accepted(name, examine, examine_plain):
         verdict = verdict if verdict.remark else examine(code)
         assert verdict.exit_code is ExitCode.READ_SCRIPT and not verdict.as_json()["accepted"]
         assert verdict.sentence.startswith("read the script: ") and "so short a time" in verdict.sentence
+
+
+def test_rows_are_cut_elsewhere_in_each_copy_of_the_text(examine_plain, monkeypatch):
+    drawn, draw = [], probes.draw_cuts
+    monkeypatch.setattr("referee.probes.draw_cuts", lambda *asked: drawn.append(draw(*asked)) or drawn[-1])
+    assert not examine_plain(HONEST).failed
+    assert len(drawn) == 2 and (drawn[0] != drawn[1]).any()
 
 
 @pytest.mark.parametrize("style", ["speed_run", "main_script"])

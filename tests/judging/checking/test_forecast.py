@@ -86,10 +86,7 @@ def test_text_fits_100_columns_and_names_differing_settings(tmp_path, write_run,
     [
         ("chess --batch-size 8", "no round has reference convergence points of 'chess'"),
         ("resnet", "needs --batch-size"),
-        (
-            "resnet --batch-size 64 --ruleset 5.1",
-            "use --ruleset 2.0.0 or 2.1.0 or 3.0.0 or 3.1.0 or 4.0.0",
-        ),
+        ("resnet --batch-size 64 --ruleset 5.1", "use --ruleset 2.0.0 or 2.1.0 or 3.0.0 or 3.1.0 or 4.0.0"),
         ("resnet --batch-size 99999", "is above all reference convergence points"),
         ("no/such/folder", "does not exist"),
     ],
