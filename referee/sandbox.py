@@ -178,7 +178,7 @@ class Sandbox:
         command = [sys.executable, "-m", "referee.server", str(other.fileno())]
         environment = {"PATH": PATH, "HOME": work, "TMPDIR": work, "USER": "referee", "LANG": "C.UTF-8"}
         environment |= {"PYTHONPATH": os.fspath(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-        environment["VIRTUAL_ENV"] = sys.prefix
+        environment |= {"VIRTUAL_ENV": sys.prefix, "GOMP_SPINCOUNT": "10000"}  # beside other work, threads soon sleep
         for cache in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR"):
             environment[cache] = os.path.join(work, COMPILED, cache.partition("_")[0].lower())
         kept = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
