@@ -1,6 +1,7 @@
-"""Write a copy of a token store whose validation split is nanoGPT's sample of it: 20 batches of 12 windows of 65 tokens.
+"""Write a copy of a token store whose validation split is nanoGPT's sample of it: 20 batches of 12 windows.
 
-python draw_validation.py STORE COPY SEED. With `--data.eval_sequences 240` a run then evaluates these windows, each once.
+python draw_validation.py STORE COPY SEED. A window has 65 tokens. With `--data.eval_sequences 240` a run then evaluates
+each window once.
 """
 
 import hashlib
