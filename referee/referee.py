@@ -342,7 +342,7 @@ class Referee(AbstractContextManager["Referee"]):
                 )
         late = max(one.late_seconds for one in probed.values())
         allowed = self.settings.limits.late_seconds + more_seconds
-        text = f"{late:.2f} s of loading, compiling and answers beyond usual answers, of {allowed:.2f} s allowed"
+        text = f"{late:.2f} s of loading, compiling and answering beyond the usual, of {allowed:.2f} s allowed"
         return [*findings, Finding("late work", late <= allowed, text, {"seconds": late})]
 
     def _near(self, ours: Measured, theirs: Measured, name: str, where: str) -> Finding:

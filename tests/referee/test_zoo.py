@@ -17,6 +17,10 @@ PLANTED = CHEATS | INFORMED
 OF_THE_SANDBOX = {"hand-over", "training", "preparation"}
 
 
+def test_the_zoo_is_as_large_as_its_documentation_says():
+    assert len(CHEATS) >= 60
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_cheat_is_caught_for_its_own_reason(name, examine, examine_plain):
     probe, code = PLANTED[name]

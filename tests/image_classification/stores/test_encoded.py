@@ -11,14 +11,7 @@ import pytest
 
 from image_classification.stores import encoded as module
 from image_classification.stores.encoded import JpegShards
-from tests.image_classification.small_stores import (
-    JPEG,
-    encoded,
-    given,
-    label_of,
-    make_store,
-    smooth,
-)
+from tests.image_classification.small_stores import JPEG, encoded, given, label_of, make_store, smooth
 
 SIZES = [(1, 9), (9, 1), (5, 7), (16, 16), (3, 2), (8, 31), (2, 2)]
 
