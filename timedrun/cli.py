@@ -16,7 +16,6 @@ from typing import Final
 from judging.ground import stdio
 from judging.ground.errors import ExitCode, UsageError, describe, in_benchmark
 from mlevents.terminal_escape import printable, printable_lines
-from timedrun.commands import known_race, race_toml
 from timedrun.commands.parser import near_options, parser
 from timedrun.evidence.warm_parent import WarmParent
 from timedrun.runner.benchmark import find
@@ -107,6 +106,8 @@ def call(top: ArgumentParser, words: Sequence[str]) -> int:
         top.error("`timedrun run command` ended: `timedrun race command COMMAND` runs a single one, too")
     helps = {"-h", "--help"} & {*words[3:]}
     if words[0] in RACES:
+        from timedrun.commands import known_race, race_toml  # here, since they import most of judging
+
         arguments, rest = race_toml.parsed(top, words)
     elif helps and words[0] in SHOW_SETTINGS and not any(word.startswith("-") for word in words[1:3]):
         arguments, rest = top.parse_known_args([word for word in words if word not in helps])

@@ -162,19 +162,21 @@ class LogReader:
         """Return the event of a line in the usual form; None if `events` has to parse the line.
 
         This fast path reads nearly every line of a log, several times faster than `events`."""
-        if not raw.startswith(_USUAL) or raw.find(MARK_BYTES, 1) > 0:
-            return None
-        # Lists may nest deeply; a count of '":' misses the other names.
-        if raw.count(b"[") > DEEPEST or b" :" in raw or b"\t:" in raw or b"\r" in raw:
+        start = raw.find(_USUAL)
+        if start < 0 or not raw[:start].isascii() or MARK_BYTES in raw[:start]:
             return None
         try:
-            text = raw.decode("utf-8")
+            text = raw[start:].decode("utf-8")
+            # Lists may nest deeply; a count of '":' misses the other names.
+            if text.count("[") > DEEPEST or " :" in text or "\t" in text or "\r" in text or text.find(MARK, 1) > 0:
+                return None
             fields, end = _PLAIN.raw_decode(text, len(_USUAL) - 1)
             key, time_ms, metadata = fields["key"], fields["time_ms"], fields["metadata"]
             event_type, value = fields["event_type"], fields["value"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        names = text.count('":')  # more than there are fields: a duplicate, or a value that is a dict or has a colon
+        # More names than there are fields: a duplicate, a deeper dict, or a string with '":'.
+        names = text.count('":') - (len(value) if type(value) is dict else 0)
         if (
             end == len(text)
             and type(time_ms) is int

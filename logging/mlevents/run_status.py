@@ -51,9 +51,8 @@ def failure(summary: RunSummary, ruleset: str | None = None) -> str | None:
         ends = ", ".join(f"{name} {summary.final_parts.get(name, 'nothing')}" for name in rules.parts)
         targets = ", ".join(f"{name} {part.direction} {part.target:g}" for name, part in rules.parts.items())
         return f"ended at {ends}, but its benchmark's target is {targets}"
-    if summary.unreadable:  # as in MLCommons' summary, whose checker rejects such a log
-        return f"has records that are not JSON: {summary.unreadable}"
-    return None
+    # as in MLCommons' summary, whose checker rejects such a log
+    return f"has records that are not JSON: {summary.unreadable}" if summary.unreadable else None
 
 
 def rules_of(

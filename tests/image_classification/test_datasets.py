@@ -91,11 +91,7 @@ def test_workers_are_the_cores_of_a_rank_less_one(monkeypatch):
         ("digits_methods", {"data": {"train_size": 16}}, "digits has images of 8 px"),
         ("digits_methods", {"methods": (LOADED_SMALL,)}, "--methods.progressive-resizing.where batch"),
         ("imagenet_methods", {"data": {"padding": 4}}, "data.padding (leave it at 0)"),
-        (
-            "imagenet_methods",
-            {"data": {"store": JPEG_9}},
-            "effect for image_folder, format jpeg: data.store.size",
-        ),
+        ("imagenet_methods", {"data": {"store": JPEG_9}}, "effect for image_folder, format jpeg: data.store.size"),
         ("imagenet_methods", {"data": {"prefetch": -1}}, "0 or more"),
     ],
 )

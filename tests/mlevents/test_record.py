@@ -64,6 +64,7 @@ METADATA = st.dictionaries(
 RECORD = st.fixed_dictionaries(
     {}, optional={"key": KEYS | JSON, "value": JSON, "time_ms": JSON | st.integers(0, 9), "metadata": METADATA | JSON}
 )
+STARTS = ["", "0: ", "a :::MLLOG{} ", ":::MLLOG ", '{"a": ', "\r", "\ufeff"]
 LINE = st.one_of(
     st.binary(max_size=80),
     st.binary(max_size=40).map(lambda noise: b":::MLLOG " + noise),
@@ -113,6 +114,9 @@ def test_extreme_content_is_reported_and_not_raised(path, content):
         (GOOD.replace("0.5", "9" * 5000), "record-json", 0),
         (GOOD.replace('"value"', '"value": 0.1, "value"'), "record-repeats", 1),
         (GOOD.replace('"epoch_num"', '"epoch_num" : 0, "epoch_num"'), "record-repeats", 1),
+        (GOOD.replace("0.5", '{"loss": 1, "loss": 2}'), "record-repeats", 1),
+        (GOOD.replace("0.5", '{"a": {"loss": 1, "loss": 2}}'), "record-repeats", 1),
+        ("0: " + GOOD.replace("0.5", '{"loss" : 1, "loss": 2}'), "record-repeats", 1),
         (GOOD.replace("1000", "true"), "record-time", 0),
         (GOOD.replace("1000", "1e300"), "record-time", 0),
         (GOOD.replace("1000", '"1000"'), "record-time", 1),
@@ -137,11 +141,11 @@ def test_a_prefix_before_the_record_is_no_problem_and_text_of_any_encoding_is_ke
 
 
 @settings(max_examples=150)
-@given(record=RECORD, ending=st.sampled_from(["", " ", "}", "x"]), quick=st.booleans())
-def test_the_quick_way_reads_a_line_as_the_full_way_does(record, ending, quick):
+@given(st.sampled_from(STARTS), RECORD, st.sampled_from(["", " ", "}", "x"]), st.booleans())
+def test_the_quick_way_reads_a_line_as_the_full_way_does(start, record, ending, quick):
     if quick:
         record = {**json.loads(GOOD.split(" ", 1)[1]), **record}
-    line = f":::MLLOG {json.dumps(record)}{ending}".encode()
+    line = f"{start}:::MLLOG {json.dumps(record)}{ending}".encode()
     event, reader = LogReader("").usual(3, line), LogReader("")
     full = list(reader.events(3, line))
     assert event is None or ([repr(event)] == [repr(one) for one in full] and reader.problems == [])

@@ -311,6 +311,7 @@ class CommandRun:
                     self._end()
                 if exited == math.inf and process.poll() is not None:
                     exited = now
+                    continue
                 last = max(exited + REST_SECONDS, self._deadline if self._ending else 0)  # for others of its group
                 if now > last and (self._ending or now > exited + DRAIN_SECONDS):
                     self._overrun = not self._ending

@@ -259,9 +259,8 @@ def decompose(
         return None
     each = [[time_parts([run], unit) for run in runs] for runs in (slow, fast)]
     factors = [[(of.samples, 1 / of.samples_per_second, 1 / of.training_share) for of in runs] for runs in each]
-    bounds = []
-    for a, b in zip(*(zip(*of_runs, strict=True) for of_runs in factors), strict=True):
-        bounds.append(compare(a, b, paired=paired, confidence=confidence).bounds or (None, None))
+    both = zip(*(zip(*of_runs, strict=True) for of_runs in factors), strict=True)
+    bounds = [compare(a, b, paired=paired, confidence=confidence).bounds or (None, None) for a, b in both]
     first, second = (time_parts(runs, unit, geometric_mean) for runs in (slow, fast))
     return decomposition(first, second, bounds)
 

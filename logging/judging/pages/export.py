@@ -91,10 +91,9 @@ def write_csv(runs: Iterator[Run], out: Path) -> int:
         count += 1
         log = run.summary
         about = [inert(run.name), inert(run.config), log.seed, inert(log.status or "unfinished"), False]
-        for at in points(run.record):
-            writer.writerow([*about, at.minutes, at.step, at.samples, at.epoch, inert(at.kind), at.value])
-        for kind, value in run.totals.items():
-            writer.writerow([*about, log.minutes, None, None, None, kind, value])
+        evaluated = ((at.minutes, at.step, at.samples, at.epoch, inert(at.kind), at.value) for at in points(run.record))
+        totals = ((log.minutes, None, None, None, kind, value) for kind, value in run.totals.items())
+        writer.writerows([*about, *row] for row in (*evaluated, *totals))
     write_output(out, text.getvalue())
     return count
 

@@ -27,9 +27,7 @@ def label(score: Score) -> str:
     kind = f"{UNVERIFIED}, demonstration" if score.demonstration else UNVERIFIED
     if score.scaling_factor is not None:
         kind += f", scaled by {score.scaling_factor:.4f}"
-    if score.score_minutes is None:
-        return f"no score ({kind})"
-    return f"{_time(score.score_minutes)} ({kind})"
+    return f"{'no score' if score.score_minutes is None else _time(score.score_minutes)} ({kind})"
 
 
 def as_json(scores: Sequence[Score]) -> str:

@@ -62,9 +62,7 @@ class Interval:
         def text(value: float, significant: int) -> str:
             if not reach[0] <= value <= reach[1]:
                 return f"<{reach[0]:.2g}" if value < reach[0] else f">{reach[1]:.2g}"
-            if value == 0:
-                return "0"
-            return f"{value:.{max(0, significant - 1 - math.floor(math.log10(value)))}f}"
+            return f"{value:.{max(0, significant - 1 - math.floor(math.log10(value)))}f}" if value else "0"
 
         if self.bounds is None:
             return [text(self.value, least + 1)]

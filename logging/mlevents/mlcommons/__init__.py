@@ -22,12 +22,12 @@ LOG_SECONDS: Final = 120.0
 PARTS: Final = ("systems", "results", "benchmarks")  # all that the package checker looks at
 PACKAGE_SECONDS: Final = 600.0
 # The last log record of a tool that passed and of one that failed: level and message.
-LAST_MESSAGES: Final = {
-    "compliance_checker": (("INFO", r"SUCCESS"), ("ERROR", r"FAILED")),
-    "package_checker": (
-        ("INFO", r"PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !"),
-        ("INFO", r"PACKAGE CHECKER FOUND ERRORS, .*"),
-    ),
+LAST_MESSAGES: Final[dict[str, dict[tuple[str, str], CheckStatus]]] = {
+    "compliance_checker": {("INFO", "SUCCESS"): "pass", ("ERROR", "FAILED"): "fail"},
+    "package_checker": {
+        ("INFO", r"PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !"): "pass",
+        ("INFO", r"PACKAGE CHECKER FOUND ERRORS, .*"): "fail",
+    },
 }
 
 
@@ -235,9 +235,8 @@ def _ask_of_package(place: Workplace, copy: Path, tool: Tool, source: Path | Non
         jobs.append(Job("result_summarizer", (str(alone), tool.ruleset), PACKAGE_SECONDS))
     answer, *summaries = place.run(jobs, source)
     verdict = tool.judged(answer, place, copy)
-    messages = list(verdict.messages)
-    for system, summary in zip(systems, summaries, strict=True):
-        messages += [place.plain(message, copy) for message in _unscored(system, summary)]
+    unscored = (message for pair in zip(systems, summaries, strict=True) for message in _unscored(*pair))
+    messages = (*verdict.messages, *(place.plain(message, copy) for message in unscored))
     return replace(verdict, messages=tuple(dict.fromkeys(messages)))
 
 
@@ -304,15 +303,11 @@ def _last_message(tool: str, answer: Answer) -> tuple[CheckStatus, list[str]]:
         return "not run", [f"{tool} gave no verdict: {answer.raised}"]
     if answer.raised is not None:
         return "fail", [f"{tool} was aborted: {answer.raised}"]
-    passed, failed = LAST_MESSAGES[tool]
-    for level, entry in reversed(answer.log):
-        if passes := level == passed[0] and re.fullmatch(passed[1], entry, re.DOTALL) is not None:
-            break
-        if level == failed[0] and re.fullmatch(failed[1], entry, re.DOTALL):
-            break
-    else:
-        last = answer.errors[-1] if answer.errors else f"exit status {answer.exit}"
-        return "not run", [f"{tool} gave no verdict: {last}"]
-    if tool == "compliance_checker" and (answer.exit in (0, None)) != passes:  # that of others says nothing
-        return "fail", [f"{tool} reports {'pass' if passes else 'fail'}, but exits with status {answer.exit}"]
-    return ("pass" if passes else "fail"), []
+    said = ((level, text, *last) for level, text in reversed(answer.log) for last in LAST_MESSAGES[tool].items())
+    last = (status for a, text, (b, end), status in said if a == b and re.fullmatch(end, text, re.DOTALL))
+    if (status := next(last, None)) is None:
+        why = answer.errors[-1] if answer.errors else f"exit status {answer.exit}"
+        return "not run", [f"{tool} gave no verdict: {why}"]
+    if tool == "compliance_checker" and (answer.exit in (0, None)) != (status == "pass"):  # that of others says nothing
+        return "fail", [f"{tool} reports {status}, but exits with status {answer.exit}"]
+    return status, []

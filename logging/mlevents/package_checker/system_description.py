@@ -242,9 +242,7 @@ def count_of(value: object) -> int | None:
 
 
 def _is_empty(value: object) -> bool:
-    if isinstance(value, str):
-        return value.strip().lower() in _NO_ANSWER
-    return value is None or value in ({}, [])
+    return value.strip().lower() in _NO_ANSWER if isinstance(value, str) else value in (None, {}, [])
 
 
 def _key_lines(text: str) -> tuple[dict[str, int], list[tuple[str, int]]]:

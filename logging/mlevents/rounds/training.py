@@ -152,11 +152,7 @@ V4_0: Final = next_round(
     required=_counted_in(keys.SAMPLES_COUNT, V3_0.required),
     listed=_LISTED,
     dropped=("maskrcnn", "rnnt"),
-    benchmarks=[
-        stable_diffusion("samples", keys.SAMPLES_COUNT),
-        _by_samples_or_epochs(LLAMA2_70B_LORA),
-        GNN,
-    ],
+    benchmarks=[stable_diffusion("samples", keys.SAMPLES_COUNT), _by_samples_or_epochs(LLAMA2_70B_LORA), GNN],
     # system_desc_checker.py, availability_options: checked from 4.0 on.
     system_status_words=(
         *("Available on-premise", "Available cloud", "Research, Development, or Internal (RDI)", "Preview"),

@@ -52,8 +52,7 @@ def summarized(*packages: tuple[Path, str]) -> dict[str, float | None]:
     command = [sys.executable, "-c", CHILD, *(str(word) for package in packages for word in package)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    values = json.loads(done.stdout)
-    return values
+    return dict(json.loads(done.stdout))
 
 
 class Package:

@@ -98,12 +98,7 @@ def test_a_smaller_vocabulary_has_the_first_merges_and_the_same_numbers(texts, b
     [
         (CONFIG, {"text": [Path()], "folder": None}, UsageError, "--data-folder"),
         (CONFIG, {"text": [Path()], "vocabulary": Path()}, UsageError, "needs --text and --data.format shards"),
-        (
-            CONFIG,
-            {"text": [Path()], "evaluation_text": [Path()]},
-            UsageError,
-            "--evaluation-text needs --text and",
-        ),
+        (CONFIG, {"text": [Path()], "evaluation_text": [Path()]}, UsageError, "--evaluation-text needs --text and"),
         (shards(331), {"text": [Path()]}, UsageError, r"shards need GPT-2's encoder\.json"),
         (shards(256), {"text": [Path()], "encoded": True}, UsageError, r"shards need GPT-2's encoder\.json"),
         (shards(400), {"text": [Path()], "encoded": True}, DataError, r"<\|endoftext\|> is token 0"),

@@ -77,11 +77,7 @@ def shard(*tokens: int) -> bytes:
         ("train_000002", header() + bytes(5), "truncated, 5 bytes of tokens where its header names 3 tokens"),
         ("train_000002", header() + bytes(7), "too long, 7 bytes"),
         ("train_000002", header(tokens=-3), "names -3 tokens"),
-        (
-            "train_000002",
-            header(1, 300) + bytes(2),
-            r"different vocabularies \(.* 50,257, .*02\.bin 300\)",
-        ),
+        ("train_000002", header(1, 300) + bytes(2), r"different vocabularies \(.* 50,257, .*02\.bin 300\)"),
         ("val_000000", None, r"no \*_val_\*\.bin, so the validation split is missing"),
         ("val_000000", shard(1, 50_257, 50_256), r"val_000000\.bin has a token outside the vocabulary of 50,257"),
         ("val_000000", shard(1, 2, 3), "the validation split has no token 50256, which begins a document"),

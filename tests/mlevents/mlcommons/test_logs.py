@@ -10,8 +10,11 @@ import tempfile
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mlevents import keys, mlcommons
+from mlevents.mlcommons import child
 from mlevents.mlcommons import process as official_process
 from mlevents.package_checker.system_description import KEYS
 from mlevents.record import read
@@ -45,6 +48,13 @@ def test_a_bad_log_fails_with_the_complaint_at_the_files_line(records, write, tm
     line = read(path).first("submission_status").line
     assert status.startswith(f"result_7.txt: CHECK for 'submission_status' failed in line {line}: failed test:")
     assert stop == "result_7.txt: Required EXACTLY_ONE occurrence of 'run_stop' but found 0"
+
+
+@given(st.text(), st.sampled_from(["", ":::MLLOG ", ":::MLLOG a:::MLLOG "]), st.text())
+def test_the_tools_cut_a_line_as_by_their_pattern(prefix, mark, record):
+    line = f"{prefix}{mark}{record}".replace("\n", "") + "\n"
+    for by in (":::MLLOG ", ":::MLL"):
+        assert child._sub(f".*{by}", by, line) == re.sub(f".*{by}", by, line)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,6 @@ def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: 
         folders = log_folders([*places.paths, *places.archives])
         if not folders:
             raise UsageError(f"no result_*.txt found in {', '.join(map(str, paths))}.")
-        sets: list[dict[str, Any]] = []
         mapped: Any = map
         processes = min(usable_cores(), sum(len(files) for _, files in folders.values()) // FILES_A_PROCESS)
         if processes > 1:  # Ctrl-C ends this process, which ends the others
@@ -72,8 +71,8 @@ def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: 
             ends.callback(pool.shutdown, cancel_futures=True)
             mapped = pool.map
         read_folders = mapped(partial(_sets_of, prices=prices, places=places), folders.items())
-        for _, of_folder in zip(progress(folders, "sets read", shown=show_progress), read_folders, strict=True):
-            sets += of_folder
+        steps = zip(progress(folders, "sets read", shown=show_progress), read_folders, strict=True)
+        sets: list[dict[str, Any]] = [each for _, of_folder in steps for each in of_folder]
     names: Counter[str] = Counter()
     for card in (card for values in sets for card in (values, *values["runs"])):
         names[card["id"]] += 1

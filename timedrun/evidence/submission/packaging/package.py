@@ -25,12 +25,7 @@ from mlevents.rounds import ruleset as rules_named
 from mlevents.rounds.own_rules import NOT_APPLICABLE, in_force, own_rules_of, usual_ruleset_of
 from timedrun.evidence.submission.packaging.package_layout import missing_files, write_manifest, write_tree
 from timedrun.evidence.submission.packaging.package_scripts import IMPLEMENTATION
-from timedrun.evidence.submission.packaging.result_folder import (
-    NONE_RECORDED,
-    STATUS_WORDS,
-    ResultFolder,
-    open_results,
-)
+from timedrun.evidence.submission.packaging.result_folder import NONE_RECORDED, STATUS_WORDS, ResultFolder, open_results
 from timedrun.evidence.submission.packaging.safe_files import PackageError, content, safe_name
 from timedrun.runner.provenance.source import provenance
 from timedrun.runner.provenance.system_answers import SET_BY_RUNS, Answers, open_keys
