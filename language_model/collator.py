@@ -22,9 +22,9 @@ class MaskedBatch(RaggedRows):
     positions: Tensor
     """(T,) int64: position in the sequence, from 0."""
     masked: Tensor
-    """(M,) int64: rows of the tokens to predict, in increasing order."""
+    """(M,) int64: rows of the tokens to predict, in increasing order; then row 0, a [CLS], up to a multiple of rows."""
     labels: Tensor
-    """(M,) int64: true tokens of those rows."""
+    """(M,) int64: true tokens of those rows, -100 of the last ones."""
     global_samples: int
     """Sequences of the optimizer step over all ranks and micro-batches."""
     global_masked: int
@@ -54,7 +54,7 @@ def collate(
 
     Padded, each sequence has `longest` rows. Unpadded, sequences are concatenated and filled up to a multiple of
     `row_multiple` rows. The filler is a sequence of padding tokens; it is added even if it is empty, so that the number
-    of sequences is the same in every batch.
+    of sequences is the same in every batch. The rows to predict are filled up to a multiple of a quarter of it.
     """
     # Rows of each sequence: padded to one length, or end to end with the filler as one more sequence.
     lengths = sequences.lengths
@@ -78,6 +78,10 @@ def collate(
         positions[rows] = within
         positions[len(rows) :] = np.arange(len(positions) - len(rows)) % longest
 
+    beyond = -len(sequences.masked) % max(1, row_multiple // 4)
+    masked = np.pad(rows[sequences.masked], (0, beyond))
+    labels = np.pad(sequences.labels, (0, beyond), constant_values=-100)
+
     def tensor(values: NDArray[np.integer], dtype: torch.dtype) -> Tensor:
         converted = torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
         return converted.pin_memory() if pin else converted
@@ -88,8 +92,8 @@ def collate(
         positions=tensor(positions, torch.int64),
         offsets=tensor(offsets, torch.int32),
         lengths=tensor(lengths, torch.int32),
-        masked=tensor(rows[sequences.masked], torch.int64),
-        labels=tensor(sequences.labels, torch.int64),
+        masked=tensor(masked, torch.int64),
+        labels=tensor(labels, torch.int64),
         longest=longest,
         padded=padded,
         row_multiple=row_multiple,

@@ -95,7 +95,7 @@ def accuracy(model: Bert | ReferenceBert, batches: TextBatches, precision: Preci
     with torch.inference_mode():  # batches made in it, as the warm-up's: compiled code is for one kind of tensor
         for batch in batches.evaluation():
             counts[0] += count_correct(model, batch, precision)
-            counts[1] += len(batch.labels)
+            counts[1] += batch.global_masked
             counts[2] += batch.global_samples
     correct, masked, seen = ranks.all_reduce_sum(counts).tolist()
     if seen != len(batches.eval_store):

@@ -24,8 +24,9 @@ def test_every_token_has_the_position_of_its_sequence_and_filler_is_a_sequence_o
         assert batch.positions[rows].tolist() == list(range(length))
         assert batch.segments[rows].tolist() == [0] * first + [1] * (length - first)
     moved = np.repeat(np.array(offsets[:count]) - (np.cumsum(lengths) - lengths), lengths)[given_.masked]
-    assert batch.masked.tolist() == (given_.masked + moved).tolist()
-    assert batch.labels.tolist() == given_.labels.tolist()
+    beyond = -len(moved) % max(1, multiple // 4)
+    assert batch.masked.tolist() == (given_.masked + moved).tolist() + beyond * [0]
+    assert batch.labels.tolist() == given_.labels.tolist() + beyond * [-100]
     rows_of_all = 24 * count if padded else -(-sum(lengths) // multiple) * multiple
     filler = [] if padded or multiple == 1 else [rows_of_all - sum(lengths)]  # in every batch, for one number of them
     assert batch.lengths.tolist() == lengths + filler

@@ -142,3 +142,9 @@ def test_random_sequences_stand_in_for_wikipedia_and_the_weights_are_random(tmp_
     known = facts(config.data, tmp_path)
     assert (known.train_samples, known.eval_samples, known.longest) == (16, 10_000, 512) and config.start == "random"
     assert synthetic(topics_baseline(), tmp_path / "untouched") == topics_baseline()
+
+
+def test_batches_in_16_bits_on_a_cpu_have_few_shapes(tiny_config, tiny_store):
+    (batch,) = next(opened(replace(tiny_config, precision="bf16"), tiny_store).train(0))
+    assert len(batch.tokens) % 128 == 0 == len(batch.labels) % 32
+    assert (batch.labels >= 0).sum() == batch.global_masked

@@ -144,6 +144,10 @@ def sdpa_loop(batch: RaggedRows) -> Attend:
     return attend
 
 
+ROWS_16_BIT = 128
+"""Multiple of the rows of matrix products in 16 bits on a CPU. oneDNN makes a kernel for each new shape, which takes 2
+to 40 ms; the product of a small model takes one."""
+
 CALL_COST = 700_000
 """Cost of one more attention call on a CPU, forward and backward, in multiply-adds of query and key elements.
 Measured: 0.13 ms a call, 0.19 ns a multiply-add on one core."""
@@ -204,20 +208,22 @@ class _Groups:
     def attend(self, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         rest = q.shape[1:]
         parts = []
-        for x in (q, k, v):
+        for x in (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v)):
             moved = x if self.in_place else x.index_select(0, self.forth)
             pieces = zip(torch.split(moved, self.sizes), self.shapes, strict=True)
             parts.append([piece.view(*shape, *rest).transpose(1, 2) for piece, shape in pieces])
-        outputs = [
-            functional.scaled_dot_product_attention(a, b, c, mask, dropout).transpose(1, 2).reshape(-1, *rest)
-            for a, b, c, mask in zip(*parts, self.masks, strict=True)
-        ]
-        out = torch.cat(outputs)
+        with torch.autocast("cpu", enabled=False):
+            outputs = [
+                functional.scaled_dot_product_attention(a, b, c, mask, dropout).transpose(1, 2).reshape(-1, *rest)
+                for a, b, c, mask in zip(*parts, self.masks, strict=True)
+            ]
+        out = torch.cat(outputs).to(q.dtype)
         return out if self.in_place else out.index_select(0, self.back)
 
 
 def sdpa_grouped(batch: RaggedRows) -> Attend:
     """Few groups of sequences, each padded to its longest; for CPUs, where reading lengths needs no synchronization.
+    In fp32: torch's kernel in 16 bits takes 2.5 to 5 times as long in the backward pass.
 
     Examples:
         >>> rows, x = RaggedRows.unpadded(torch.zeros(3), torch.tensor([2, 1]), longest=4), torch.randn(3, 2, 8)
