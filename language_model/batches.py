@@ -11,9 +11,10 @@ from language_model.collator import MaskedBatch, balanced_parts, collate
 from language_model.configs import BertRunConfig
 from language_model.text.masking import mask, prediction_counts
 from language_model.text.store import MaskedSequences, RaggedStore
-from timedrun.methods.ragged_attention import ROWS_16_BIT
+from timedrun.methods.ragged_attention import row_multiple
 from timedrun.methods.training import sampling
 from timedrun.methods.training.batch_plan import BatchPlan
+from timedrun.methods.training.number_formats import DTYPES
 from timedrun.methods.training.prefetch import StepBatches
 from timedrun.runner.distributed.process_group import ProcessGroup
 
@@ -72,12 +73,12 @@ def collate_for(
     config: BertRunConfig, sequences: MaskedSequences, device: torch.device, global_samples: int, global_masked: int
 ) -> MaskedBatch:
     """Collate `sequences` on `device` as the run's settings ask."""
-    fewer_shapes = device.type == "cpu" and config.precision != "fp32"
+    least = row_multiple(device, DTYPES[config.precision])
     return collate(
         sequences,
         longest=config.data.longest,
         padded=not config.speed.unpadding,
-        row_multiple=max(config.speed.row_multiple, ROWS_16_BIT if fewer_shapes else 1),
+        row_multiple=max(config.speed.row_multiple, least),
         global_samples=global_samples,
         global_masked=global_masked,
         pin=device.type == "cuda",

@@ -12,7 +12,7 @@ from language_model.settings import BertArchitecture, SpeedUps
 from language_model.weights import Shape, check, initial_weights, theirs, to_own
 from timedrun.methods.fused_layers import dense_gelu_dense, dropout_add_layer_norm, gelu, region
 from timedrun.methods.low_precision_norm import norm_in_type
-from timedrun.methods.ragged_attention import BACKENDS, Attend, choose
+from timedrun.methods.ragged_attention import BACKENDS, Attend, choose, matmul_dtype
 from timedrun.methods.training.initialisation import on_meta_device
 
 
@@ -139,12 +139,6 @@ def layer_norm(x: Tensor, norm: nn.LayerNorm, low_precision: bool) -> Tensor:
             norm.bias.to(x.dtype),
             lambda x, weight, bias: functional.layer_norm(x, shape, weight, bias, epsilon),
         )
-
-
-def matmul_dtype(like: Tensor) -> torch.dtype:
-    """Return the dtype of matrix products of `like`: autocast's where it is enabled."""
-    kind = like.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else like.dtype
 
 
 class Head(nn.Module):

@@ -17,16 +17,7 @@ from judging.ground.errors import DataError, UsageError
 from judging.ground.token_shard import write_shard
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import data_notes, facts
-from language_model.gpt.encoding import (
-    BYTES,
-    SPLITS,
-    TOKEN_TYPE,
-    BytePairs,
-    Characters,
-    Split,
-    Tokens,
-    read_text,
-)
+from language_model.gpt.encoding import BYTES, SPLITS, TOKEN_TYPE, BytePairs, Characters, Split, Tokens, read_text
 from language_model.gpt.token_store import FILES, MANIFEST, SHARD_TOKENS, Manifest, Source, open_store
 from language_model.text import topics_store
 from language_model.text.corpus import Corpora, Document
@@ -139,13 +130,7 @@ def _scan(path: Path) -> tuple[Source, set[str]]:
 
 
 def prepare_shards(
-    paths: Sequence[Path],
-    evaluation_paths: Sequence[Path],
-    out: Path,
-    *,
-    name: str,
-    encoder: Path,
-    vocabulary: int,
+    paths: Sequence[Path], evaluation_paths: Sequence[Path], out: Path, *, name: str, encoder: Path, vocabulary: int
 ) -> None:
     """Write the documents in `paths` and, for validation, `evaluation_paths` to shards `name`_train_*.bin and
     `name`_val_*.bin in `out`; the same input yields the same bytes. Files are as `Corpus` reads them.

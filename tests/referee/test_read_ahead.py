@@ -37,11 +37,7 @@ def test_every_file_is_in_the_page_cache_afterwards(tmp_path):
         pytest.skip(f"this file system does not tell what is in memory: {error}")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/dev/zero")
-    assert real_read_ahead([tmp_path]) and wait_until(lambda: all(map(cached, paths)))
-
-
-def wait_until(condition) -> bool:
-    return any(condition() for _ in range(100_000))
+    assert real_read_ahead([tmp_path]) and any(all(map(cached, paths)) for _ in range(100_000))
 
 
 def test_too_little_memory_is_said_in_the_verdict(tmp_path, token_files, monkeypatch):

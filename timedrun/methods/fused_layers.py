@@ -38,13 +38,7 @@ def region(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dropout_add_layer_norm(
-    x: Tensor,
-    residual: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    epsilon: float,
-    p: float,
-    training: bool,
+    x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, epsilon: float, p: float, training: bool
 ) -> Tensor:
     """Compute layer_norm(dropout(x, p) + residual) over the last dimension, in the dtype of `residual`.
 
@@ -101,12 +95,7 @@ class _DropoutAddLayerNorm(torch.autograd.Function):
 
 
 def dense_gelu_dense(
-    x: Tensor,
-    weight1: Tensor,
-    bias1: Tensor,
-    weight2: Tensor,
-    bias2: Tensor,
-    activation: Activation,
+    x: Tensor, weight1: Tensor, bias1: Tensor, weight2: Tensor, bias2: Tensor, activation: Activation
 ) -> Tensor:
     """Compute linear(gelu(linear(x, weight1, bias1)), weight2, bias2), saving the input and the GELU's input only.
 
@@ -132,13 +121,7 @@ class _DenseGeluDense(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight1: Tensor,
-        bias1: Tensor,
-        weight2: Tensor,
-        bias2: Tensor,
-        approximate: str,
+        ctx: Any, x: Tensor, weight1: Tensor, bias1: Tensor, weight2: Tensor, bias2: Tensor, approximate: str
     ) -> Tensor:
         device = x.device.type
         computed = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

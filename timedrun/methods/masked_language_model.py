@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from timedrun.methods.method import Method
-from timedrun.methods.ragged_attention import AUTO, BACKENDS, Attend, RaggedRows, choose
+from timedrun.methods.ragged_attention import AUTO, BACKENDS, Attend, RaggedRows, choose, matmul_dtype, row_multiple
 
 LAST_LAYER = {
     "BertForMaskedLM": ("encoder", "attention.output"),
@@ -93,7 +94,10 @@ class _Unpadded:
     def pack(self, base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         tokens, mask = (*args, kwargs.get("input_ids"))[0], kwargs.get("attention_mask")
         keep = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask.bool()
-        places = keep.flatten().nonzero().squeeze(1)
+        taken = places = keep.flatten().nonzero().squeeze(1)
+        lengths = keep.sum(1)
+        if filler := -len(places) % row_multiple(tokens.device, matmul_dtype(next(base.parameters()))):
+            taken, lengths = functional.pad(places, (0, filler)), functional.pad(lengths, (0, 1), value=filler)
         if (positions := kwargs.get("position_ids")) is None:  # RoBERTa counts from its padding's number on
             count = getattr(base.embeddings, "create_position_ids_from_input_ids", None)
             positions = torch.arange(tokens.shape[1], device=tokens.device)
@@ -101,18 +105,18 @@ class _Unpadded:
         fields = {**kwargs, "input_ids": tokens, "position_ids": positions}
         for name in ("input_ids", "position_ids", "token_type_ids"):
             if (field := fields.get(name)) is not None:
-                fields[name] = field.expand(keep.shape).flatten()[places][None]
+                fields[name] = field.expand(keep.shape).flatten()[taken][None]
         if "labelled" in kwargs:
             fields["labelled"] = (keep.flatten().cumsum(0) - 1)[kwargs["labelled"]]
         self.acted = self.acted or places.numel() < keep.numel()
-        rows = RaggedRows.unpadded(fields["input_ids"][0], keep.sum(1), longest=tokens.shape[1])
+        rows = RaggedRows.unpadded(fields["input_ids"][0], lengths, longest=tokens.shape[1])
         real = {"real_tokens": _RealTokens(rows), "places": places, "shape": keep.shape}
         return (), {**fields, "attention_mask": None, **real}
 
     def __call__(self, base: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if "labelled" not in kwargs:  # else the head gets those rows alone
-            hidden, shape = output.last_hidden_state[0], kwargs["shape"]
-            padded = hidden.new_zeros(shape.numel(), hidden.shape[-1]).index_copy(0, kwargs["places"], hidden)
+            hidden, places, shape = output.last_hidden_state[0], kwargs["places"], kwargs["shape"]
+            padded = hidden.new_zeros(shape.numel(), hidden.shape[-1]).index_copy(0, places, hidden[: len(places)])
             output.last_hidden_state = padded.view(*shape, -1)
 
 

@@ -81,6 +81,15 @@ def test_losses_gradients_and_logits_are_the_models_own(tmp_path, kind, checkpoi
         torch.testing.assert_close(loaded(**batch).logits, own.eval()(**batch).logits, rtol=0, atol=0)
 
 
+def test_rows_in_16_bits_on_a_cpu_are_filled_up():
+    own, batch, counts = make_model(), batch_of(make_model()), []
+    fast, _ = Unpadding().model(copy.deepcopy(own))
+    fast.bert.encoder.register_forward_pre_hook(lambda encoder, args: counts.append(args[0].shape[1]))
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(fast(**batch).loss, own(**batch).loss, rtol=0.01, atol=0)
+    assert counts == [128]
+
+
 def test_dropout_still_drops():
     model = stack(Unpadding(), MaskedHead()).model(make_model(attention_probs_dropout_prob=0.5))
     losses = {model(**batch_of(model)).loss.item() for _ in range(3)}
