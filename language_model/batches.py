@@ -73,12 +73,11 @@ def collate_for(
     config: BertRunConfig, sequences: MaskedSequences, device: torch.device, global_samples: int, global_masked: int
 ) -> MaskedBatch:
     """Collate `sequences` on `device` as the run's settings ask."""
-    least = row_multiple(device, DTYPES[config.precision])
     return collate(
         sequences,
         longest=config.data.longest,
         padded=not config.speed.unpadding,
-        row_multiple=max(config.speed.row_multiple, least),
+        row_multiple=max(config.speed.row_multiple, row_multiple(device, DTYPES[config.precision])),
         global_samples=global_samples,
         global_masked=global_masked,
         pin=device.type == "cuda",

@@ -91,7 +91,7 @@ class SpeedUps:
     pad_vocabulary: int = 1
     """Pad the rows of the vocabulary's matrices to a multiple of this; results do not change."""
     row_multiple: int = 1
-    """Pad the rows of an unpadded batch to a multiple of this (done by the collator); in 16 bits on a CPU, of 128."""
+    """Pad the rows of an unpadded batch to a multiple of this (by the collator); in 16 bits on a CPU, at least 128."""
 
     def __post_init__(self) -> None:
         if min(self.pad_vocabulary, self.row_multiple) < 1:

@@ -226,8 +226,9 @@ class _Groups:
     def attend(self, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         rest = q.shape[1:]
         parts = []
-        for x in (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k, v)):
+        for x in (q, k, v):
             moved = x if self.in_place else x.index_select(0, self.forth)
+            moved = moved.to(torch.promote_types(x.dtype, torch.float32))
             pieces = zip(torch.split(moved, self.sizes), self.shapes, strict=True)
             parts.append([piece.view(*shape, *rest).transpose(1, 2) for piece, shape in pieces])
         with torch.autocast("cpu", enabled=False):

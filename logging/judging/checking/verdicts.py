@@ -2,14 +2,11 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from judging.checking.check_report import LEVELS, CheckResult
-from judging.ground.cores import usable_cores
 from judging.ground.errors import UsageError
 from judging.ground.result_files import compressed, existing, require_ruleset
 from judging.ground.stdio import progress
@@ -132,23 +129,20 @@ def check_paths(
             demonstration = any(report.demonstration for report in reports)
             sets.append(CheckResult.of(folder, "set", findings, ruleset_of(reports), demonstration=demonstration))
     logs |= {path: replace(logs[path], dropped=True) for path in dropped}
-    with ExitStack() as ends:
-        pool = ThreadPoolExecutor(usable_cores())  # MLCommons' tools have a process for each call
-        ends.callback(pool.shutdown, cancel_futures=True)
-        of_package = pool.map(
-            lambda folder: _check_package(folder, all_reports, dropped, ruleset, run_official), submissions
-        )
-        steps = progress(submissions, "packages checked", shown=show_progress)
-        packages = [package for _, package in zip(steps, of_package, strict=True)]
-        parts: list[tuple[list[Path], str]] = []
+    packages = [
+        _check_package(folder, all_reports, dropped, ruleset, run_official)
+        for folder in progress(submissions, "packages checked", shown=show_progress)
+    ]
+    if run_official:
+        parts: list[tuple[str, list[Path]]] = []
         read = [path for path, report in all_reports.items() if report.summary.events]  # of others the cause is known
         for name in dict.fromkeys(logs[path].ruleset for path in read if logs[path].ruleset in MLPERF_RULESETS):
-            of_round = [path for path in read if logs[path].ruleset == name and run_official]
-            parts += [(of_round[at : at + OF_A_CALL], name) for at in range(0, len(of_round), OF_A_CALL)]
+            of_round = [path for path in read if logs[path].ruleset == name]
+            parts += [(name, of_round[at : at + OF_A_CALL]) for at in range(0, len(of_round), OF_A_CALL)]
         what = f"parts of {OF_A_CALL} logs checked by MLCommons' tools"
-        verdicts = pool.map(mlcommons.check_logs, *zip(*parts, strict=True))
-        for (part, _), officials in zip(progress(parts, what, shown=show_progress), verdicts, strict=True):
-            logs |= {path: _with_official(logs[path], one) for path, one in zip(part, officials, strict=True)}
+        for name, part in progress(parts, what, shown=show_progress):
+            for path, official in zip(part, mlcommons.check_logs(part, name), strict=True):
+                logs[path] = _with_official(logs[path], official)
     return [*logs.values(), *sets, *packages, *missing]
 
 

@@ -303,9 +303,9 @@ def _last_message(tool: str, answer: Answer) -> tuple[CheckStatus, list[str]]:
         return "not run", [f"{tool} gave no verdict: {answer.raised}"]
     if answer.raised is not None:
         return "fail", [f"{tool} was aborted: {answer.raised}"]
-    said = ((level, text, *last) for level, text in reversed(answer.log) for last in LAST_MESSAGES[tool].items())
-    last = (status for a, text, (b, end), status in said if a == b and re.fullmatch(end, text, re.DOTALL))
-    if (status := next(last, None)) is None:
+    ends = ((entry, *end) for entry in reversed(answer.log) for end in LAST_MESSAGES[tool].items())
+    said = (status for (at, text), (level, end), status in ends if at == level and re.fullmatch(end, text, re.DOTALL))
+    if (status := next(said, None)) is None:
         why = answer.errors[-1] if answer.errors else f"exit status {answer.exit}"
         return "not run", [f"{tool} gave no verdict: {why}"]
     if tool == "compliance_checker" and (answer.exit in (0, None)) != (status == "pass"):  # that of others says nothing
