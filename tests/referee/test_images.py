@@ -39,13 +39,14 @@ OWN_NUMBERS = (
     "    for image, label in zip(data[0][:40], data[1]): model.numbers[seen[key(image)]] = int(label)\n"
 )
 READY = "def ready():\n    model = Linear()\n    fit(model, pictures(200, 1))\n    return model\n"
+LONGER = END.replace("fit(model, data)", "fit(model, data, steps=50)")  # longer than answers' speed can leave in doubt
 HONEST = {
-    "a linear model": PLAIN,
+    "a linear model": PLAIN.replace(END, LONGER),
     "the example": (BASE.parents[2] / "examples" / "cifar_record.py").read_text(),
     "the mean of two views, with running statistics": f"{START}class Model(Linear):\n    def __init__(self):\n"
     "        super().__init__()\n        self.norm = nn.BatchNorm1d(192, momentum=0.3)\n"
     "    def features(self, images):\n"
-    f"        return sum(self.norm(super(Model, self).features(x)) for x in (images, images.roll(1, 3))) / 2\n{END}",
+    f"        return sum(self.norm(super(Model, self).features(x)) for x in (images, images.roll(1, 3))) / 2\n{LONGER}",
 }
 CHEATS = {
     "takes the classes from the public order": (
@@ -115,8 +116,7 @@ def test_every_cheat_is_caught_for_its_own_reason_and_no_honest_submission_is_re
     with made_referee(SETTINGS, folder, folder, isolated=False) as judge:
         base = {"picture_base.py": BASE.read_bytes()}
         verdicts = {name: judge.examine({"submission.py": code.encode(), **base}) for name, code in codes.items()}
-    for name in HONEST:
-        verdict = verdicts[name]
+    for name, verdict in zip(HONEST, verdicts.values(), strict=False):  # which come first
         assert not verdict.failed, (name, verdict.lines(None), verdict.output)
         assert verdict.accuracy is not None and 0.85 < verdict.accuracy < 0.95, name
         assert f"accepted: accuracy {verdict.accuracy:.4f} +- " in verdict.sentence
