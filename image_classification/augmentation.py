@@ -98,13 +98,10 @@ def random_resized_crop_boxes(sizes: npt.NDArray[np.integer], draws: npt.NDArray
     corner = (draws[rows, first, 2:] * (sizes - crop + 1)).astype(np.int64)
     boxes = np.concatenate([corner, crop], axis=1)
     for row in np.flatnonzero(~fits[rows, first]):
-        boxes[row] = _central_box(*sizes[row].tolist())
+        tall, wide = sizes[row].tolist()
+        height, width = min(tall, round(wide / (3 / 4))), min(wide, round(tall * (4 / 3)))
+        boxes[row] = (tall - height) // 2, (wide - width) // 2, height, width
     return boxes
-
-
-def _central_box(height: int, width: int) -> tuple[int, int, int, int]:
-    crop_height, crop_width = min(height, round(width / (3 / 4))), min(width, round(height * (4 / 3)))
-    return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
 
 
 def scaled_boxes(

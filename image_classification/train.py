@@ -9,7 +9,7 @@ from image_classification import warm_up
 from image_classification.batches import Batch, ImageBatches
 from image_classification.build import build
 from image_classification.configs import ImageRunConfig
-from image_classification.convolution import unfold_weight_gradients
+from image_classification.convolution import convolve_side_by_side
 from image_classification.datasets import facts
 from image_classification.loaders.registry import LOADERS
 from image_classification.run_info import run_info
@@ -39,7 +39,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         torch._dynamo.config.recompile_limit = 64
         model.compile(dynamic=False)  # in place, so that names in state dicts do not change
     elif ranks.device.type == "cpu":
-        unfold_weight_gradients(model)
+        convolve_side_by_side(model)
     parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
 
     def losses(images: Tensor, labels: Tensor) -> Tensor:

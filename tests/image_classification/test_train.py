@@ -178,16 +178,16 @@ def test_warm_up_sees_and_augments_every_size_that_is_loaded():
 
 @pytest.mark.parametrize("name", ["cifar10_94_baseline", "cifar10_94_methods"])
 def test_a_config_for_a_gpu_trains_a_step_on_a_cpu(cifar_folder, losses, name, monkeypatch):
-    unfolded: list[int] = []
-    count = train.unfold_weight_gradients
-    monkeypatch.setattr(train, "unfold_weight_gradients", lambda model: unfolded.append(count(model)))
+    convolved: list[int] = []
+    count = train.convolve_side_by_side
+    monkeypatch.setattr(train, "convolve_side_by_side", lambda model: convolved.append(count(model)))
     config = replace(getattr(configs, name)(), device="cpu", compile=False, global_batch=8, budget_minutes=1e-9)
     precision: Any = "fp32" if emulated("bf16", "cpu") else config.precision  # emulated, a step takes two minutes
     small = replace(config, data=replace(config.data, eval_batch=8), precision=precision, warm_up_steps=1)
     run = trained(small, data_folder=cifar_folder, check_every=1)
     assert run.outcome is Outcome.BUDGET_SPENT
     assert len(losses) == 1 and math.isfinite(losses[0])
-    assert len(unfolded) == 1 and unfolded[0] > 0
+    assert len(convolved) == 1 and convolved[0] > 0
 
 
 @pytest.mark.timeout(100)

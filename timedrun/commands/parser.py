@@ -35,9 +35,7 @@ VERBS: Final = {
         "referee": "run somebody else's training script isolated, time it, and judge whether its result is true",
         "explore": "write result sets as an HTML page with plots, filters and a card per run",
     },
-    "Submit": {
-        "package": "package result sets in MLPerf's layout",
-    },
+    "Submit": {"package": "package result sets in MLPerf's layout"},
 }
 """Help of each verb by purpose. A verb is the function of its name in the module of its name in `timedrun.commands`,
 which is imported only when the verb is called; `options.add_<verb>` adds its options."""

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import field
 from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, Rule, Stage, require_images, unwrapped
+from timedrun.methods.method import LATER, Hooks, Method, Rule, Stage, require_images, unwrapped
 
 
-def mean_over_views(model: Callable[[Tensor], Tensor], images: Tensor, shift: int = 1) -> Tensor:
+def mean_over_views(model: Callable[[Tensor], Tensor], images: Tensor, shift: int = 1, share: float = 1.0) -> Tensor:
     """Return the mean of `model`'s outputs [N, ...] over views of `images` [N, C, H, W].
 
     Each image and its mirror image have weight 1/4; both moved by `shift` pixels up and left, and down and right, have
     1/8. With `shift` 0 the first two have 1/2. The edge that moves in is reflected. Outputs of each pixel [N, ..., H,
     W] are moved back, and each is the mean over the views that have its pixel; those of another size raise ValueError.
+    With `share` below 1, the outputs are logits [N, classes], and only that share of the images has views: those whose
+    likeliest class has the least probability.
 
     Examples:
         >>> mean_over_views(lambda images: images.mean((2, 3)), torch.rand(2, 3, 8, 8)).shape
         torch.Size([2, 3])
     """
+    channels_last = images.is_contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last if channels_last else torch.contiguous_format  # another one would be compiled anew
+    if share < 1:
+        outputs = model(images).clone()
+        if outputs.dim() != 2:
+            raise ValueError(
+                f"tta cannot choose images by outputs {list(outputs.shape)}, not [N, classes]; set share 1"
+            )
+        doubtful = outputs.softmax(1).amax(1).topk(math.ceil(share * len(images)), largest=False).indices
+        outputs[doubtful] = mean_over_views(model, images[doubtful].contiguous(memory_format=layout), shift)
+        return outputs
     outputs = _mean_of_mirrored(model, images)
     if not shift:
         return outputs
-    channels_last = images.is_contiguous(memory_format=torch.channels_last)
-    layout = torch.channels_last if channels_last else torch.contiguous_format  # another one would be compiled anew
     height, width = images.shape[2:]
     total, dense = torch.ones_like(outputs), outputs.shape[2:].numel() > 1
     padded = F.pad(images, (shift,) * 4, mode="reflect")
@@ -39,11 +52,16 @@ def mean_over_views(model: Callable[[Tensor], Tensor], images: Tensor, shift: in
     return outputs / total
 
 
-def _mean_of_mirrored(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    outputs, mirrored = model(images), model(images.flip(-1))
+def _outputs(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    outputs = model(images)
     if not isinstance(outputs, Tensor) or not outputs.is_floating_point():
         returned = getattr(outputs, "dtype", type(outputs).__name__)
         raise TypeError(f"tta averages a tensor of floating-point outputs, and the model returns {returned}; remove it")
+    return outputs
+
+
+def _mean_of_mirrored(model: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    outputs, mirrored = _outputs(model, images), model(images.flip(-1))
     if outputs.shape[2:].numel() > 1:
         if outputs.shape[-2:] != images.shape[-2:]:
             raise ValueError(
@@ -73,7 +91,7 @@ class _TTAHooks(Hooks):
                 raise TypeError("tta averages over the images that a model takes alone: model(images); remove it")
             require_images(self._method.name, inputs[0])
             called = True
-            return mean_over_views(call, inputs[0], self._method.shift)
+            return mean_over_views(call, inputs[0], self._method.shift, self._method.share)
 
         model._compiled_call_impl = averaged
         try:
@@ -84,7 +102,8 @@ class _TTAHooks(Hooks):
 
     def effect(self) -> str | None:
         views = 6 if self._method.shift else 2
-        return f"{self.evaluations} evaluations over {views} views of each image" if self.evaluations else None
+        whose = "each image" if self._method.share == 1 else f"{self._method.share:.0%} of the images"
+        return f"{self.evaluations} evaluations over {views} views of {whose}" if self.evaluations else None
 
 
 class TTA(Method, name="tta", stage=Stage.WEIGHTS, hooks=_TTAHooks):
@@ -106,6 +125,8 @@ class TTA(Method, name="tta", stage=Stage.WEIGHTS, hooks=_TTAHooks):
     needs_tensors = "calls the model with images alone"
     shift: Annotated[int, Rule(lambda pixels: pixels >= 0, "0 or more pixels")] = 1
     """Pixels by which images are moved up and left, and down and right."""
+    share: Annotated[float, Rule(lambda share: 0 < share <= 1, "above 0, to 1")] = field(default=1.0, metadata=LATER)
+    """Share of the images of a batch that have all views: those of the least certain class. Others are seen once."""
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         if all(parameter.dim() != 4 for parameter in model.parameters()):

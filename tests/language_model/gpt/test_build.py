@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from language_model.gpt.build import Parts, build
-from language_model.gpt.configs import GptRunConfig, shakespeare_modern
+from language_model.gpt.build import build
+from language_model.gpt.configs import shakespeare_modern
 from language_model.gpt.datasets import declared
 from language_model.gpt.model import Decoder
 from tests.one_rank import ALONE, CPU
@@ -13,15 +13,12 @@ from tests.one_rank import ALONE, CPU
 MUON = replace(shakespeare_modern().optimizer, weight_decay=0.01)
 
 
-def built(config: GptRunConfig) -> Parts:
-    model = replace(config.model, layers=1, hidden=8, heads=2, context=6, vocabulary=11)
-    return build(replace(config, model=model), ALONE, declared(config), CPU)
-
-
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_hidden_matrices_take_muons_step_and_the_rest_adamws_with_the_configs_numbers(nesterov):
     settings = {"optimizer": replace(MUON, nesterov=nesterov), "adam_beta1": 0.8, "adam_every": 2, "precision": "bf16"}
-    parts = built(replace(shakespeare_modern(), **settings))
+    config = replace(shakespeare_modern(), **settings)
+    small = replace(config.model, layers=1, hidden=8, heads=2, context=6, vocabulary=11)
+    parts = build(replace(config, model=small), ALONE, declared(config), CPU)
     (hidden, rest), model = parts.optimizer.param_groups, parts.model
     assert isinstance(model, Decoder)
     assert [id(p) for p in hidden["params"]] == [id(p) for p in model.hidden_matrices()] and len(hidden["params"]) == 6

@@ -216,6 +216,20 @@ def test_the_views_of_a_corner_are_those_of_a_reflected_edge():
     assert mean_over_views(corner, images).item() == (1.5 + sum(shifted) / 4) / 2
 
 
+def test_a_share_has_views_of_the_images_whose_class_is_least_certain():
+    images, seen = torch.rand(6, 1, 4, 4), list[int]()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 5))
+    model.register_forward_pre_hook(lambda _, views: seen.append(len(views[0])))
+    plain = model(images)
+    outputs = mean_over_views(model, images, share=0.4)
+    doubtful = plain.softmax(1).amax(1).argsort()[:3]
+    torch.testing.assert_close(outputs[doubtful], mean_over_views(model, images)[doubtful])
+    others = [row for row in range(6) if row not in doubtful]
+    assert torch.equal(outputs[others], plain[others]) and seen[:8] == [6, 6] + [3] * 6
+    with pytest.raises(ValueError, match="cannot choose images by outputs"):
+        mean_over_views(nn.Conv2d(1, 1, 1), images, share=0.5)
+
+
 @pytest.mark.parametrize("how", ["eager", "compiled in place", "wrapped by torch.compile"])
 def test_only_evaluations_see_the_views(how):
     model: nn.Module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(5))

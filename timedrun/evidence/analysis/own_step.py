@@ -124,10 +124,6 @@ def _precisions() -> list[str]:
     return ["bf16"] if generation >= 8 else ["fp16"] if generation == 7 else []
 
 
-def _workers() -> list[int]:
-    return sorted({max(1, usable_cores() // 2), max(1, usable_cores() - 1), usable_cores()})
-
-
 def _compiles() -> list[bool]:
     """Return [True] if inductor has what it compiles with: Triton on a GPU, a C++ compiler for a CPU."""
     if torch.cuda.is_available():
@@ -143,7 +139,7 @@ SUGGESTED: Final[dict[str, Callable[[], Sequence[object]]]] = {
     "tf32": lambda: [True] * (torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)),
     "precision": _precisions,
     "compile": _compiles,
-    "workers": _workers,
+    "workers": lambda: sorted({max(1, usable_cores() // 2), max(1, usable_cores() - 1), usable_cores()}),
 }
 """Values that `suggested` returns of an argument, by its name: all keep the mathematics."""
 

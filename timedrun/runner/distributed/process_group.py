@@ -84,10 +84,7 @@ class ProcessGroup:
         ids = [self.device.index] if self.device.type == "cuda" else None
         # Gradients that are views of the buckets need no copies (5.4 GB a step for BERT-Large).
         return DistributedDataParallel(
-            model,
-            device_ids=ids,
-            find_unused_parameters=find_unused_parameters,
-            gradient_as_bucket_view=True,
+            model, device_ids=ids, find_unused_parameters=find_unused_parameters, gradient_as_bucket_view=True
         )
 
     def broadcast_buffers(self, model: nn.Module) -> None:

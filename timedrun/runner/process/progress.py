@@ -14,14 +14,7 @@ LEAST_LABEL: Final = 12  # characters that a label keeps on a narrow terminal
 class Progress:
     """Printer of elapsed time, position, time left, throughput and loss; silent unless `shown`."""
 
-    def __init__(
-        self,
-        label: str,
-        *,
-        shown: bool,
-        stream: TextIO | None = None,
-        budget_seconds: float = 0.0,
-    ) -> None:
+    def __init__(self, label: str, *, shown: bool, stream: TextIO | None = None, budget_seconds: float = 0.0) -> None:
         self.label = label
         self.shown = shown
         self.stream = stream or sys.stderr

@@ -13,13 +13,7 @@ from timedrun.runner.provenance.hardware import NOT_APPLICABLE, Description, gib
 
 
 def describe(
-    submitter: str,
-    system_name: str,
-    *,
-    division: str = "open",
-    status: str = "onprem",
-    ranks: int,
-    device: str,
+    submitter: str, system_name: str, *, division: str = "open", status: str = "onprem", ranks: int, device: str
 ) -> Description:
     """Return `systems/<system>.json` for this machine (MLPerf submission rules, system_desc_id.json metadata).
 

@@ -3,7 +3,6 @@
 import copy
 import re
 from dataclasses import fields
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -87,15 +86,11 @@ def trained(parts: Training, steps: int, size: int = 32) -> list[float]:
     return losses
 
 
-def resnets(torchvision: ModuleType) -> list[nn.Module]:
-    timm = pytest.importorskip("timm")
-    return [torchvision.models.resnet18(num_classes=10), timm.create_model("test_resnet", num_classes=10)]
-
-
 def test_hot_trains_resnets_whose_loop_augments(torchvision):
     with pytest.raises(ValueError, match=r"randaugment acts on `augment`.*\(without=...\), or add the call"):
         recipe("hot", nn.Linear(1, 1), epochs=300)
-    for model in resnets(torchvision):
+    timm = pytest.importorskip("timm")
+    for model in (torchvision.models.resnet18(num_classes=10), timm.create_model("test_resnet", num_classes=10)):
         parts = recipe("hot", model, epochs=300, batch=4, places=(*PLAIN_LOOP, "augment"))
         assert parts.model is model
         parts.methods.augment(torch.zeros(4, 3, 32, 32, dtype=torch.uint8), np.arange(4), 1)

@@ -42,15 +42,12 @@ def test_what_was_saved_is_loaded_also_by_torch(tmp_path):
     assert os.listdir(path.parent) == [path.name]
 
 
-def flipped(whole: bytes, offset: int) -> bytes:
-    return whole[:offset] + bytes([whole[offset] ^ 1 << (offset % 8)]) + whole[offset + 1 :]
-
-
 def test_a_flipped_bit_or_a_truncation_anywhere_is_refused(tmp_path):
     path = tmp_path / "a.pt"
     save(path, STATE)
     whole = path.read_bytes()
-    damaged = [flipped(whole, int(offset)) for offset in np.linspace(0, len(whole) - 1, 20)]
+    places = np.linspace(0, len(whole) - 1, 20).astype(int).tolist()
+    damaged = [whole[:at] + bytes([whole[at] ^ 1 << (at % 8)]) + whole[at + 1 :] for at in places]
     damaged += [whole[:size] for size in (0, 1, 79, 80, 81, len(whole) // 2)] + [whole[:-cut] for cut in (81, 80, 1)]
     for content in damaged:
         path.write_bytes(content)

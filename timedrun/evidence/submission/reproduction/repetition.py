@@ -73,11 +73,7 @@ def repeat(
 
 
 def repeat_config(
-    run: RecordedRun,
-    paths: ResultPaths,
-    package: Path,
-    threads: int,
-    start: Callable[[int, int], tuple[int, str, int]],
+    run: RecordedRun, paths: ResultPaths, package: Path, threads: int, start: Callable[[int, int], tuple[int, str, int]]
 ) -> Outcome:
     """Repeat a run of a config with so many `threads`, or its own, unless this machine has fewer cores.
 

@@ -234,11 +234,6 @@ def test_modules_that_a_method_imports_from_its_folder_are_packaged_with_it(tmp_
         files_of(*recorded, {})
 
 
-def _sparse(path: Path) -> None:
-    with open(path, "r+b") as file:
-        file.truncate(51 * 2**20)
-
-
 def _replaced_by_link(path: Path) -> None:
     path.rename(path.with_name("moved"))
     path.symlink_to("moved")
@@ -261,7 +256,7 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "a pipe config": (lambda s: [do(s / "run_0/config.json") for do in (Path.unlink, os.mkfifo)], "json: a named"),
     "link as a config": (lambda s: _replaced_by_link(s / "run_0/config.json"), "config.json: a symbolic link, not"),
     "link as a run's folder": (lambda s: _replaced_by_link(s / "run_0"), "run_0: a symbolic link"),
-    "huge log": (lambda s: _sparse(s / "result_0.txt"), "result_0.txt has 51 MiB"),
+    "huge log": (lambda s: os.truncate(s / "result_0.txt", 51 * 2**20), "result_0.txt has 51 MiB"),
     "deep config": (lambda s: (s / "run_0/config.json").write_text("[" * 10**5), "config.json: cannot be read"),
     "list as provenance": (lambda s: (s / "run_0/provenance.json").write_text("[]"), "provenance.json: not a JSON"),
     "scaling.json": (lambda s: (s / "scaling.json").write_text("{}"), "scaling.json: scales the score"),
