@@ -137,18 +137,11 @@ class ImageBatches:
             yield replace(batch, images=images)
 
     def _augmented(self, batch: LoadedBatch, part: sampling.Indices, epoch: int) -> LoadedBatch:
-        """Let the methods change a batch, and the light, once it is finished on the training device."""
-        finish, jitter = batch.finish, self.data.jitter
-        drawn = jitter and sampling.random_uniform(self.config.seed, epoch, part, "jitter", 2) * 2 * jitter - jitter
-
-        def finished(there: Tensor) -> Tensor:
-            images = self.methods.augment(there if finish is None else finish(there), part, epoch)
-            if not jitter:
-                return images
-            light, contrast = to_device(torch.from_numpy(drawn).float(), images.device).T[..., None, None, None]
-            return (images - self._offset).add_(light / self._scale).mul_(1 + contrast).add_(self._offset)
-
-        return replace(batch, finish=finished)
+        """Let the methods change a batch once it is finished on the training device."""
+        finish = batch.finish
+        return replace(
+            batch, finish=lambda there: self.methods.augment(there if finish is None else finish(there), part, epoch)
+        )
 
     def _on_device(self, batch: LoadedBatch) -> tuple[Tensor, Tensor]:
         images, labels = (to_device(tensor, self.ranks.device) for tensor in (batch.images, batch.labels))

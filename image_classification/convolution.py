@@ -73,7 +73,7 @@ class SideBySideConv2d(nn.Conv2d):
 
 
 def convolve_side_by_side(model: nn.Module) -> int:
-    """Make all convolutions of `model` that can be one an `SideBySideConv2d`, in place; return how many."""
+    """Make all convolutions of `model` that can be one a `SideBySideConv2d`, in place; return how many."""
     layers = [layer for layer in model.modules() if type(layer) is nn.Conv2d and _keeps_size(layer)]
     for layer in layers:
         layer.__class__ = SideBySideConv2d

@@ -63,9 +63,6 @@ class DataConfig:
     repeats: int = field(default=1, metadata=LATER)
     """Repeated augmentation: have each image this often in an epoch, in one batch, cropped and augmented anew each
     time; an epoch has as many images fewer (Hoffer et al. 2019, arXiv 1901.09335)."""
-    jitter: float = field(default=0.0, metadata=LATER)
-    """Have each training image brighter or darker by at most this many standard deviations of `std`, and then its
-    contrast greater or less by at most this share, anew in each epoch."""
     split: Split = field(default="own", metadata=LATER)
     """digits, cifar10: tuning: hold the last quarter, or tenth, of the training images out and evaluate on them."""
 

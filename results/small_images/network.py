@@ -5,6 +5,7 @@ python results/small_images/network.py > results/small_images/network.txt
 """
 
 import time
+from statistics import median
 
 import torch
 import torch.nn.functional as F
@@ -36,8 +37,8 @@ def main() -> None:
     print(f"ms for {len(images)} images, {torch.get_num_threads()} threads, {ROUNDS} turns")
     for name, seconds in zip(("alone", "side by side"), times, strict=True):
         print(f"{name:12} " + " ".join(f"{1000 * value:6.0f}" for value in seconds[1:]))
-    ratios = sorted(alone / beside for alone, beside in zip(times[0][1:], times[1][1:], strict=True))
-    print(f"ratio {ratios[0]:.2f} to {ratios[-1]:.2f}, median {(ratios[3] + ratios[4]) / 2:.2f}")
+    ratios = [alone / beside for alone, beside in zip(times[0][1:], times[1][1:], strict=True)]
+    print(f"ratio {min(ratios):.2f} to {max(ratios):.2f}, median {median(ratios):.2f}")
 
 
 if __name__ == "__main__":

@@ -108,18 +108,6 @@ def test_methods_change_training_images_once_their_loader_has_finished_them(reco
     assert len(seen) == 4
 
 
-def test_jitter_changes_the_light_and_then_the_contrast_of_each_image_anew_in_each_epoch(recorded):
-    with data_of(replace(FOLDER, jitter=0.2), global_batch=5) as data:
-        for epoch in (1, 2):
-            for batch in data.train(epoch):
-                drawn = sampling.random_uniform(data.config.seed, epoch, batch.labels.numpy(), "jitter", 2)
-                light, contrast = torch.from_numpy(drawn * 0.4 - 0.2).float().T[..., None, None, None]
-                plain = data._normalize(batch.labels.view(-1, 1, 1, 1).expand(batch.images.shape))
-                torch.testing.assert_close(batch.images, (plain + light) * (1 + contrast))
-        plain = data._normalize(torch.arange(20).view(-1, 1, 1, 1).expand(-1, 3, 16, 16))
-        assert all(torch.equal(batch.images, plain[batch.labels]) for batch in data.evaluation())
-
-
 def test_images_in_memory_are_repeated_with_crops_of_their_own():
     with data_of(replace(digits_baseline().data, padding=1, repeats=2), global_batch=64) as opened:
         batch = next(opened.train(1))

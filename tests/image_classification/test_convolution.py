@@ -31,6 +31,18 @@ def test_outputs_and_gradients_equal_those_of_torch(padding, order, shape):
         torch.testing.assert_close(number, wanted, rtol=2e-2, atol=2e-2 * max(wanted.abs().flatten(), default=0))
 
 
+def test_a_frozen_layer_passes_the_gradient_on_and_a_first_one_computes_its_own_alone():
+    layer, images = nn.Conv2d(16, 24, 3, padding=1, bias=False), torch.randn(17, 16, 3, 3)
+    convolve_side_by_side(layer)
+    _, of_images, of_weight = computed(layer, images)
+    for learned, expected in ((images.clone().requires_grad_(), of_images), (layer.weight, of_weight)):
+        layer.requires_grad_(learned is layer.weight)
+        with torch.autocast("cpu", torch.bfloat16):
+            out = layer(learned if learned is not layer.weight else images)
+        slopes = torch.linspace(-1, 1, out.numel()).view_as(out).to(out.dtype)
+        assert torch.equal(torch.autograd.grad(out, learned, slopes)[0], expected)
+
+
 def test_torch_computes_large_images_and_other_formats(monkeypatch):
     def refuse(images: Tensor, count: int) -> Tensor:
         raise AssertionError("side by side")

@@ -31,12 +31,12 @@ def mean_over_views(model: Callable[[Tensor], Tensor], images: Tensor, shift: in
     channels_last = images.is_contiguous(memory_format=torch.channels_last)
     layout = torch.channels_last if channels_last else torch.contiguous_format  # another one would be compiled anew
     if share < 1:
-        outputs = model(images).clone()
-        if outputs.dim() != 2:
+        outputs = _outputs(model, images).clone()
+        if outputs.shape[2:].numel() > 1:
             raise ValueError(
                 f"tta cannot choose images by outputs {list(outputs.shape)}, not [N, classes]; set share 1"
             )
-        doubtful = outputs.softmax(1).amax(1).topk(math.ceil(share * len(images)), largest=False).indices
+        doubtful = outputs.flatten(1).softmax(1).amax(1).topk(math.ceil(share * len(images)), largest=False).indices
         outputs[doubtful] = mean_over_views(model, images[doubtful].contiguous(memory_format=layout), shift)
         return outputs
     outputs = _mean_of_mirrored(model, images)

@@ -228,6 +228,9 @@ def test_a_share_has_views_of_the_images_whose_class_is_least_certain():
     assert torch.equal(outputs[others], plain[others]) and seen[:8] == [6, 6] + [3] * 6
     with pytest.raises(ValueError, match="cannot choose images by outputs"):
         mean_over_views(nn.Conv2d(1, 1, 1), images, share=0.5)
+    with pytest.raises(TypeError, match="the model returns dict"):
+        mean_over_views(lambda views: {"logits": views}, images, share=0.5)  # type: ignore[arg-type, return-value]
+    assert mean_over_views(nn.AdaptiveAvgPool2d(1), images, share=0.5).shape == (6, 1, 1, 1)  # classes, not flattened
 
 
 @pytest.mark.parametrize("how", ["eager", "compiled in place", "wrapped by torch.compile"])
