@@ -53,23 +53,16 @@ def mapped(path: Path) -> Tensor:
         raise DataError(f"{path}: cannot be mapped into memory ({error}).") from None
 
 
-def stored_size(height: int, width: int, settings: StoreConfig, split: str) -> tuple[int, int]:
-    """Return the (height, width) that an image is stored in.
-
-    Training images are never enlarged. Evaluation images get the short side that the reference's
-    Resize gives them, so that their central crops are identical.
-    """
-    if split != "train":
-        return resized(height, width, int(split.removeprefix(RESIZED)))
-    return (height, width) if min(height, width) <= settings.size else resized(height, width, settings.size)
-
-
 def encode_raw(image: SourceImage, settings: StoreConfig, split: str) -> EncodedImage:
-    """Return rows of RGB pixels, resized with Pillow's antialiased bilinear filter if the size differs."""
+    """Return rows of RGB pixels, resized with Pillow's antialiased bilinear filter if the size differs. Training images
+    are never enlarged. Evaluation images get the short side of the reference's Resize: their central crops are its."""
     from PIL import Image
 
     original_width, original_height = image.rgb.size
-    height, width = stored_size(original_height, original_width, settings, split)
+    height, width = original_height, original_width
+    short = settings.size if split == "train" else int(split.removeprefix(RESIZED))
+    if split != "train" or min(height, width) > short:
+        height, width = resized(height, width, short)
     pixels = image.rgb
     if (height, width) != (original_height, original_width):
         pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)

@@ -59,8 +59,7 @@ def _measures(boxes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.float64]]:
 def test_every_box_is_inside_its_image_and_a_function_of_its_own_draws(height, width, epoch):
     sizes, draws = np.array([[height, width], [7, 9], [height, width]]), _drawn(3, epoch)
     boxes = augmentation.random_resized_crop_boxes(sizes, draws)
-    assert (boxes[:, 2:] >= 1).all()
-    assert (boxes[:, :2] >= 0).all()
+    assert (boxes[:, 2:] >= 1).all() and (boxes[:, :2] >= 0).all()
     assert (boxes[:, :2] + boxes[:, 2:] <= sizes).all()
     for row in range(3):
         assert np.array_equal(
@@ -87,8 +86,7 @@ def test_scaled_boxes_cover_the_same_share_of_a_stored_image_to_half_a_pixel(dat
     begin = [data.draw(st.integers(0, side - 1)) for side in end]
     box = np.array([[*begin, end[0] - begin[0], end[1] - begin[1]]])
     top_left, sides = np.split(augmentation.scaled_boxes(box, original, stored)[0], 2)
-    assert (sides >= 1).all()
-    assert (top_left >= 0).all()
+    assert (sides >= 1).all() and (top_left >= 0).all()
     assert (top_left + sides <= stored).all()
     exact_begin, exact_end = np.array(begin) * stored / original, np.array(end) * stored / original
     assert (np.abs(top_left - exact_begin) <= 1).all()

@@ -154,10 +154,8 @@ def test_the_digest_of_noise_depends_on_its_counts_and_not_on_the_seed():
 
 def test_digits_are_split_the_same_way_every_time_and_without_overlap():
     (train, train_labels), (held_out, labels) = digits.read("train"), digits.read("evaluation")
-    assert len(train) + len(held_out) == digits.TOTAL
-    assert len(held_out) == digits.EVALUATION == len(labels)
-    assert train.dtype == torch.uint8
-    assert (int(train.min()), int(train.max())) == (0, 255)
+    assert len(train) + len(held_out) == digits.TOTAL and len(held_out) == digits.EVALUATION == len(labels)
+    assert train.dtype == torch.uint8 and (int(train.min()), int(train.max())) == (0, 255)
     assert np.bincount(labels).min() > 0.7 * len(labels) / 10
     from sklearn.datasets import load_digits
 
@@ -198,8 +196,7 @@ def test_noise_stands_in_for_imagenet_at_every_size_without_filling_the_memory()
 def test_cifar10_records_are_a_label_and_three_colour_planes(cifar_folder):
     images, labels = cifar10.read(cifar_folder, "evaluation")
     raw = np.fromfile(cifar_folder / "test_batch.bin", dtype=np.uint8)
-    assert images.shape == (50, 3, 32, 32)
-    assert labels[1] == raw[3073]
+    assert images.shape == (50, 3, 32, 32) and labels[1] == raw[3073]
     assert images[1, 2, 5, 7] == raw[3073 + 1 + 2 * 1024 + 5 * 32 + 7]
     assert len(cifar10.read(cifar_folder, "train")[0]) == 250
 

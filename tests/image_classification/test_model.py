@@ -72,8 +72,7 @@ def test_initialisation_is_torchvisions(torchvision, name, config, zero):
     ours = build_model(replace(config, initialisation=initialisation), seed=3).state_dict()
     torch.manual_seed(3)
     theirs = getattr(torchvision.models, name)(zero_init_residual=zero).state_dict()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(tensor, theirs[key]) for key, tensor in ours.items())
+    assert ours.keys() == theirs.keys() and all(torch.equal(tensor, theirs[key]) for key, tensor in ours.items())
 
 
 SMALL = replace(CIFAR10_PLAIN, widths=(24, 26, 28))

@@ -196,8 +196,7 @@ def test_digits_methods_reach_their_target(tmp_path):
     trained(config, RunLog(tmp_path / "result_0.txt"))
     log = record.read(tmp_path / "result_0.txt")
     assert log.status == keys.SUCCESS
-    assert log.final_quality is not None
-    assert log.final_quality >= config.evaluation.target
+    assert log.final_quality is not None and log.final_quality >= config.evaluation.target
     assert log.value(keys.EVAL_SAMPLES) == 900
 
 

@@ -161,7 +161,9 @@ def blurpool(
         if replace_convs and isinstance(layer, nn.Conv2d) and _is_strided(layer.stride):
             if layer.in_channels < min_channels or isinstance(layer, BlurConv2d):
                 continue
-            if _is_plain_conv(layer):
+            own = type(layer).forward, type(layer)._conv_forward
+            plain = own == (nn.Conv2d.forward, nn.Conv2d._conv_forward) and layer.padding_mode == "zeros"
+            if plain and not parametrize.is_parametrized(layer):
                 replaced[layer] = BlurConv2d.of(layer, blur_first)
             left += layer not in replaced
         elif replace_maxpools and isinstance(layer, nn.MaxPool2d) and _is_strided(layer.stride):
@@ -177,11 +179,6 @@ def blurpool(
 
 def _is_strided(stride: _Stride) -> bool:
     return max(stride if isinstance(stride, tuple) else (stride,)) > 1
-
-
-def _is_plain_conv(conv: nn.Conv2d) -> bool:
-    own_forward = type(conv).forward is not nn.Conv2d.forward or type(conv)._conv_forward is not nn.Conv2d._conv_forward
-    return not own_forward and conv.padding_mode == "zeros" and not parametrize.is_parametrized(conv)
 
 
 class BlurPool(Method, name="blurpool"):

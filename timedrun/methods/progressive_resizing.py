@@ -11,15 +11,15 @@ from torch import Tensor
 
 from timedrun.methods.method import Fraction, Hooks, Method, Position, Rule, SizeHooks, Stage, require_images
 
-Interpolation = Literal["nearest", "bilinear"]
+Interpolation = Literal["nearest", "bilinear", "crop"]
 Where = Literal["batch", "loader"]
 
 
 def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor:
     """Scale the images `inputs` [N, C, H, W] to H * scale x W * scale pixels.
 
-    "nearest" steps by exactly 1 / scale and rounds sizes down (the published behaviour); "bilinear" filters against
-    aliasing and rounds to the nearest size, so that a batch has the nominal one.
+    "nearest" steps by exactly 1 / scale and rounds sizes down (the published behaviour). The others round to the
+    nearest size, so that a batch has the nominal one: "bilinear" filters against aliasing, "crop" keeps the middle.
 
     Examples:
         >>> images = torch.rand(2, 3, 30, 30)
@@ -29,6 +29,9 @@ def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor
     if interpolation == "nearest":
         return F.interpolate(inputs, scale_factor=scale, mode="nearest")
     size = [round(float(side) * scale) for side in inputs.shape[2:]]
+    if interpolation == "crop":
+        top, left = ((whole - side) // 2 for whole, side in zip(inputs.shape[2:], size, strict=True))
+        return inputs[..., top : top + size[0], left : left + size[1]].clone()  # dense, in the layout of `inputs`
     return F.interpolate(inputs, size=size, mode="bilinear", antialias=True, align_corners=False)
 
 
@@ -111,13 +114,16 @@ class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE,
     finetune: Fraction = 0.2
     increment: Annotated[int, Rule(lambda pixels: pixels >= 1, "1 px or more")] = 4
     interpolation: Interpolation = "nearest"
-    """Interpolation of a batch; loaders always antialias. bilinear: sizes are whole multiples of `increment`."""
+    """Interpolation of a batch; loaders always antialias. bilinear, crop: sizes are whole multiples of `increment`.
+    crop: objects keep their size, and the middle of each image is left (random, if the loader's crops are)."""
     where: Where = "batch"
     """batch: whole images are loaded, and resized on the device (published). loader: images are decoded and cropped at
     the size of their epoch, for less work; images held in memory are not."""
 
     def check(self) -> None:
         self.require("start", self.start > 0, "above 0: an image of 0 px cannot be trained on")
+        crops = self.interpolation == "crop" and self.where == "loader"
+        self.require("interpolation", not crops, "nearest or bilinear with where=loader, which scales images")
         self.require("delay", self.delay + self.finetune <= 1, f"at most the rest of the run before {self.finetune}")
 
     def hooks(self) -> Hooks:

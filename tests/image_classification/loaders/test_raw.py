@@ -107,7 +107,6 @@ def test_a_gpu_is_within_one_level_of_pillow_and_waits_for_nothing():
 def test_crops_resized_on_a_gpu_are_those_of_the_threads(store):
     part, device = range(len(SIZES)), torch.device("cuda")
     batch = loaded(store, part, 1, 32, on_device=False, device=device)
-    assert batch.images.is_pinned()
-    assert batch.finish is not None
+    assert batch.images.is_pinned() and batch.finish is not None
     images = batch.finish(batch.images.to(device, non_blocking=True)).permute(0, 2, 3, 1).cpu().numpy()
     assert np.abs(images - pixels(loaded(store, part, 1, 32, on_device=False))).max() <= 1

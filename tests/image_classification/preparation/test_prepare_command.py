@@ -41,8 +41,7 @@ def test_evaluation_images_that_are_also_training_images_and_files_that_are_not_
 def test_a_store_is_made_checked_and_found_damaged(tmp_path, original):
     store = tmp_path / "store"
     made = prepare(RAW, store, decode=False, workers=1, images=original)
-    assert (made["format"], made["classes"]) == ("raw", 3)
-    assert (made["train"], made["evaluation_16"]) == (30, 12)
+    assert (made["format"], made["classes"]) == ("raw", 3) and (made["train"], made["evaluation_16"]) == (30, 12)
     assert made["images_per_second"] > 0
     kept = {key: made[key] for key in made if key not in ("seconds", "images_per_second", "notes")}
     assert prepare(RAW, store, decode=False, workers=1) == kept

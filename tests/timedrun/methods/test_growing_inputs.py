@@ -53,7 +53,7 @@ def test_sizes_have_ties_to_even_and_a_nominal_120_of_176_is_119_and_images_keep
 
 
 @pytest.mark.parametrize("width", [176, 224, 32, 8])
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "crop"])
 def test_batches_have_the_size_that_the_schedule_names(width, interpolation):
     method = ProgressiveResizing(delay=0.4, interpolation=interpolation)
     hooks = method.hooks()
@@ -64,7 +64,10 @@ def test_batches_have_the_size_that_the_schedule_names(width, interpolation):
         assert same is labels
 
 
-def test_nearest_steps_by_one_over_scale_and_bilinear_is_the_antialiased_filter_of_pillow():
+def test_nearest_steps_by_one_over_scale_crop_keeps_the_middle_and_bilinear_is_the_antialiased_filter_of_pillow():
+    image = torch.randn(2, 3, 32, 20).to(memory_format=torch.channels_last)
+    middle = resize(image, 7 / 8, "crop")
+    assert torch.equal(middle, image[:, :, 2:30, 1:19]) and middle.is_contiguous(memory_format=torch.channels_last)
     image = torch.randn(1, 1, 176, 176)
     picked = (np.arange(119, dtype=np.float32) * np.float32(176 / 120)).astype(int)
     assert torch.equal(resize(image, 120 / 176, "nearest"), image[:, :, picked][:, :, :, picked])
@@ -85,6 +88,8 @@ def test_images_that_are_not_square_keep_their_shape_and_full_size_is_handed_on(
 
 
 def test_at_the_loader_images_are_asked_for_at_the_published_sizes_and_left_as_they_are():
+    with pytest.raises(ValueError, match="must be nearest or bilinear with where=loader, .* not 'crop'"):
+        replace(MLPERF, where="loader", interpolation="crop")
     speed = stack(replace(MLPERF, where="loader"))
     assert runs([speed.input_size(176, epoch / 28) for epoch in range(28)]) == PUBLISHED[176, 28][0]
     assert stack(MLPERF).input_size(176, 0.0) == 176

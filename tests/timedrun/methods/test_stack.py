@@ -248,7 +248,10 @@ def passed(targets: Any, *methods: Method) -> Any:
     return speed.batch(IMAGES, targets, 9)
 
 
-@pytest.mark.parametrize("methods", [[ColOut()], [ColOut(), ProgressiveResizing(start=0.55)], [CutOut()]])
+CROP = ProgressiveResizing(interpolation="crop")
+
+
+@pytest.mark.parametrize("methods", [[ColOut()], [ColOut(), ProgressiveResizing(start=0.55)], [CutOut()], [CROP]])
 def test_masks_and_maps_have_the_values_of_their_own_pixels(methods):
     images, (mask, (maps, flag), labels) = passed((PIXELS.long(), [IMAGES, PIXELS > 900], torch.arange(2)), *methods)
     seen = images != 0  # not cut out

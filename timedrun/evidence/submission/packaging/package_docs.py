@@ -57,6 +57,8 @@ def package_readme(
         if rules.checker
         else "MLCommons' tools have no rules for this benchmark."
     )
+    unknown = "no ledger of announced runs, so the number of runs is unknown"
+    announced = (f"- {runs.system}, {runs.benchmark}: {'; '.join(runs.announced) or unknown}.\n" for runs in sets)
     return f"""{title}
 
 {kind}
@@ -70,7 +72,7 @@ def package_readme(
 - `benchmarks/<benchmark>/implementations/<system>/`: {of_system}.
 - `benchmarks/<benchmark>/implementations/{implementation}/`: the source code. {_source_text(provenance)}
 - `manifest.json`: metadata, the verdicts of the checkers and the SHA-256 of every file.
-{_left_out(sets)}{_announced(sets)}
+{_left_out(sets)}{"".join(announced)}
 {official}
 
 ## Settings
@@ -183,11 +185,6 @@ def _left_out(sets: Sequence[ResultFolder]) -> str:
         for runs in sets
         if runs.left_out
     )
-
-
-def _announced(sets: Sequence[ResultFolder]) -> str:
-    unknown = "no ledger of announced runs, so the number of runs is unknown"
-    return "".join(f"- {runs.system}, {runs.benchmark}: {'; '.join(runs.announced) or unknown}.\n" for runs in sets)
 
 
 def _settings(result: ResultFolder) -> str:
