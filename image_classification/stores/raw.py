@@ -53,26 +53,26 @@ def mapped(path: Path) -> Tensor:
         raise DataError(f"{path}: cannot be mapped into memory ({error}).") from None
 
 
+def short_side(settings: StoreConfig, split: str) -> int:
+    """Return the short side in pixels: of evaluation images that of the reference's Resize, of others the most."""
+    return settings.size if split == "train" else int(split.removeprefix(RESIZED))
+
+
 def encode_raw(image: SourceImage, settings: StoreConfig, split: str) -> EncodedImage:
-    """Return rows of RGB pixels, resized with Pillow's antialiased bilinear filter if the size differs. Training images
-    are never enlarged. Evaluation images get the short side of the reference's Resize: their central crops are its."""
+    """Return rows of RGB pixels, resized with Pillow's antialiased bilinear filter if the size differs."""
     from PIL import Image
 
     original_width, original_height = image.rgb.size
     height, width = original_height, original_width
-    short = settings.size if split == "train" else int(split.removeprefix(RESIZED))
-    if split != "train" or min(height, width) > short:
-        height, width = resized(height, width, short)
-    pixels = image.rgb
-    if (height, width) != (original_height, original_width):
-        pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)
+    if split != "train" or min(height, width) > short_side(settings, split):
+        height, width = resized(height, width, short_side(settings, split))
+    pixels = image.rgb.resize((width, height), Image.Resampling.BILINEAR)  # a copy, if it has this size
     return pixels.tobytes(), (height, width, original_height, original_width)
 
 
 def bytes_per_image(settings: StoreConfig, split: str, source: float) -> float:
     """Estimate the bytes of an image of ImageNet's mean aspect ratio, 4:3."""
-    side = settings.size if split == "train" else int(split.removeprefix(RESIZED))
-    return 4.0 * side**2
+    return 4.0 * short_side(settings, split) ** 2
 
 
 FORMAT = StoreFormat(

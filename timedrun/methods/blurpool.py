@@ -161,8 +161,8 @@ def blurpool(
         if replace_convs and isinstance(layer, nn.Conv2d) and _is_strided(layer.stride):
             if layer.in_channels < min_channels or isinstance(layer, BlurConv2d):
                 continue
-            own = type(layer).forward, type(layer)._conv_forward
-            plain = own == (nn.Conv2d.forward, nn.Conv2d._conv_forward) and layer.padding_mode == "zeros"
+            forwards = type(layer).forward, type(layer)._conv_forward
+            plain = forwards == (nn.Conv2d.forward, nn.Conv2d._conv_forward) and layer.padding_mode == "zeros"
             if plain and not parametrize.is_parametrized(layer):
                 replaced[layer] = BlurConv2d.of(layer, blur_first)
             left += layer not in replaced
