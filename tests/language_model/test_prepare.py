@@ -47,8 +47,7 @@ def test_the_store_holds_the_text_and_its_facts(tmp_path, inputs):
     found = build(inputs, tmp_path / "store")
     manifest = text_store.verify(tmp_path / "store")
     words = read_vocabulary(vocabulary)
-    assert found["train_documents"] == 120
-    assert found["evaluation_documents"] == 20
+    assert found["train_documents"] == 120 and found["evaluation_documents"] == 20
     assert found["evaluation_sequences"] == 50
     assert manifest.vocabulary_sha256 == words.sha256
     assert (tmp_path / "store/vocab.txt").read_bytes() == vocabulary.read_bytes()
@@ -168,8 +167,7 @@ def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path):
     corpora = Corpora.of_files([tmp_path / "train"], [tmp_path / "evaluation"], 0.0)
     build_store(corpora, tmp_path / "store", TextSettings(), vocabulary=120)
     words = read_vocabulary(tmp_path / "store/vocab.txt").words
-    assert len(words) == 120
-    assert "harbour" in words
+    assert len(words) == 120 and "harbour" in words
     assert not [word for word in words if "zy" in word]
 
 

@@ -74,8 +74,7 @@ def test_what_a_machine_says_of_itself_is_shown_harmless_when_a_result_is_judged
         (side / "system.json").write_text(json.dumps({"cooling": word}))
     then, now = (recorded_run_of(tmp_path / name / "result_0.txt") for name in ("then", "now"))
     verdict = compare_runs(f"set{ESCAPE}", [(then, now, "")])
-    assert verdict.differs["hardware"]
-    assert harmless(verdict.text)
+    assert verdict.differs["hardware"] and harmless(verdict.text)
 
 
 @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t=", "\r="])
@@ -95,8 +94,7 @@ def test_names_in_a_figure_are_text_and_no_formulas(name, tmp_path):
     path = write_log(tmp_path / "result_0.txt", {"dataset": name, "config_name": name})
     plot_quality({name: [summarize(read(path))]}, tmp_path / "figure.svg")
     drawn = (tmp_path / "figure.svg").read_text()
-    assert len(drawn) < 1 << 20
-    assert "\x1b" not in drawn
+    assert len(drawn) < 1 << 20 and "\x1b" not in drawn
 
 
 def test_the_reason_that_ends_a_run_from_another_thread_is_shown_harmless(monkeypatch, capsys):

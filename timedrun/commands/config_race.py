@@ -58,8 +58,7 @@ def race_of_configs(
 
 
 def require_no_plan(configs: Sequence[str], overrides: Sequence[str]) -> None:
-    """Raise UsageError unless the command line of a known race leaves the plan to race.json; note methods that it
-    names."""
+    """Raise UsageError unless the command line of a known race leaves the plan to race.json; note methods it names."""
     if overrides or not all(word.startswith("+") for word in configs):
         raise UsageError(
             "--resume takes the plan from race.json; leave out configs and overrides, but name methods of the working"

@@ -26,8 +26,7 @@ def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
 
 
 def list_configs(arguments: argparse.Namespace) -> ExitCode:
-    """Print every benchmark nearby, or the one named, with its configs, or every method; report those that cannot be
-    read."""
+    """Print every benchmark nearby, or the one named, with its configs, or every method; report unreadable ones."""
     if arguments.benchmark in method_cards.WORDS:
         return _list_methods(arguments.json)
     if arguments.benchmark:

@@ -62,8 +62,7 @@ class _ColOutHooks(BatchHooks):
 
 
 class ColOut(Method, name="colout", stage=Stage.REMOVAL, hooks=_ColOutHooks):
-    """Drop random rows and columns of the images, the same for a whole batch of a rank; int((1 - p) * size) stay, in
-    order.
+    """Drop random rows and columns of images, the same for a rank's whole batch; int((1 - p) * size) stay, in order.
 
     The method acts after progressive resizing, as in MosaicML's first published recipes: 104 px become 98 at p 0.05. In
     their later ones it acts before, and images are resized from 167 px. One draw for the batch is Composer's default.

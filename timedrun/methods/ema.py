@@ -186,8 +186,7 @@ class _EMAHooks(Hooks):
 
 
 class EMA(Method, name="ema", stage=Stage.WEIGHTS, hooks=_EMAHooks):
-    """Evaluate a moving average of the weights, updated every `update_interval` steps, with a half-life in optimizer
-    steps.
+    """Evaluate a moving average of the weights, updated every `update_interval` steps; half-lives are optimizer steps.
 
     It starts as a copy at the first update; evaluations before that use the training weights.
 

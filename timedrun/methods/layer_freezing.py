@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from torch import nn
 
@@ -55,8 +55,7 @@ class LayerFreezing(Method, name="layer_freezing", stage=Stage.STEP, hooks=_Laye
 
     Frozen parameters keep their values; running statistics of batch norm go on. The number is a function of progress
     alone. A compiled model is compiled again at each change, and not at all after torch's limit of 8 (with a warning).
-    Source: Brock et al. 2017 (arXiv 1706.04983), in the form of MosaicML Composer, which also counts layers without
-    parameters.
+    Source: Brock et al. 2017 (arXiv 1706.04983), in the form of MosaicML Composer, which counts layers without any.
 
     Examples:
         >>> method = LayerFreezing(start=0.5, level=1.0)
@@ -64,8 +63,7 @@ class LayerFreezing(Method, name="layer_freezing", stage=Stage.STEP, hooks=_Laye
         [0, 0, 5, 10]
     """
 
-    recompiles: ClassVar[bool] = True
-    skips_parameters = True
+    recompiles = skips_parameters = True
     start: Annotated[float, Rule(lambda start: 0 <= start < 1, "from 0 to below 1")] = 0.5
     level: Part = 1.0
 

@@ -291,8 +291,6 @@ class Method:
     moves_pixels: ClassVar[bool] = True
     """Its hooks at `input_size`, `augment` or `batch` move pixels. Targets for each pixel are refused unless the hooks
     `move` them, too. False: every pixel stays where it is, whatever its value."""
-    recompiles: ClassVar[bool] = False
-    """Changes the graph of the model during training, so that torch.compile compiles it again on the clock."""
     _hooks: ClassVar[type[Hooks]] = Hooks
 
     def __init_subclass__(cls, name: str = "", stage: Stage | None = None, hooks: type[Hooks] | None = None) -> None:
@@ -324,6 +322,11 @@ class Method:
     @property
     def skips_parameters(self) -> bool:
         """Return True if some trainable parameters get no gradient in some steps, for which DDP must search."""
+        return False
+
+    @property
+    def recompiles(self) -> bool:
+        """Return True if the model's graph changes in training, so that torch.compile compiles it on the clock."""
         return False
 
     @property

@@ -40,8 +40,7 @@ def erased_boxes(draws: Values, height: int, width: int) -> Indices:
 
 
 def erase(images: Tensor, boxes: Tensor) -> Tensor:
-    """Return images [N, C, H, W] with 0 inside the rectangle of each, given by `boxes` [N, 4] as top, left, height,
-    width.
+    """Return images [N, C, H, W] with 0 inside the rectangle of each: `boxes` [N, 4] of top, left, height, width.
 
     Examples:
         >>> erase(torch.ones(1, 1, 3, 3), boxes=torch.tensor([[0, 1, 2, 1]]))

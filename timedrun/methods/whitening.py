@@ -105,6 +105,7 @@ def first_convolution(model: nn.Module) -> nn.Conv2d | None:
 class _WhiteningHooks(Hooks):
     _method: Whitening
     _convolution: nn.Conv2d | None = None
+    _frozen = False  # the bias, here
     saved = ("whitened",)
     done = "first convolution whitens the patches of {hooks.whitened} images"
     whitened = 0
@@ -112,7 +113,7 @@ class _WhiteningHooks(Hooks):
     _after: tuple[Callable[[], object], ...] = ()  # calls after the step
 
     def before_step(self, model: nn.Module, at: Position) -> None:
-        self._convolution = None if self.whitened else first_convolution(model)
+        self._convolution = first_convolution(model)
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if self._convolution is not None and not self.whitened:
@@ -120,18 +121,21 @@ class _WhiteningHooks(Hooks):
             if dist.is_available() and dist.is_initialized():
                 dist.broadcast(self._convolution.weight.detach(), src=0)
             self.whitened = len(inputs)
+        bias = getattr(self._convolution, "bias", None)
+        if bias is not None and (bias.requires_grad or self._frozen) and self._method.bias_end < 1:
+            # Not before LayerFreezing counted its layers in `before_step`: a run that resumes would freeze others.
+            bias.requires_grad_(at.progress < self._method.bias_end)
+            self._frozen = not bias.requires_grad
+            bias.grad = None if self._frozen else bias.grad  # neither momentum nor decay moves it
         return inputs, targets
 
     def gradients(self, model: nn.Module, at: Position) -> None:
         self.after_step(model, at.step)  # of an optimizer step that was not taken
-        convolution, end = first_convolution(model), self._method.bias_end
-        if end < 1 and convolution and convolution.bias is not None and convolution.bias.grad is not None:
-            if at.progress < end:
-                convolution.bias.grad.mul_(share := 1 - at.progress / end)
-                shorten = partial(self._shorten, convolution.bias, share)
-                self._after = (register_optimizer_step_pre_hook(shorten).remove,)
-            else:
-                convolution.bias.grad = None  # neither momentum nor decay moves it
+        bias, end = getattr(self._convolution, "bias", None), self._method.bias_end
+        if end < 1 and bias is not None and bias.grad is not None:
+            bias.grad.mul_(share := 1 - at.progress / end)
+            shorten = partial(self._shorten, bias, share)
+            self._after = (register_optimizer_step_pre_hook(shorten).remove,)
 
     def _shorten(self, bias: Tensor, share: float, optimizer: Optimizer, *given: Any) -> None:
         """Have an optimizer that divides by the size of gradients, as Adam, take `share` of its step for the bias."""
@@ -169,7 +173,14 @@ class Whitening(Method, name="whitening", hooks=_WhiteningHooks):
     bias_end: Annotated[float, Rule(lambda share: 0 <= share <= 1, "from 0 to 1")] = field(default=1.0, metadata=LATER)
     """Elapsed fraction of the run up to which the layer's bias trains, by a gradient that falls to 0 linearly, as
     airbench94's rate of it does within 3 of 8 epochs, or by a step that does where the optimizer divides by the size of
-    gradients, as Adam; 1: to the end, by its whole gradient; 0: it is frozen, and the backward pass ends there."""
+    gradients, as Adam. It is frozen then, so the backward pass ends before it, and a compiled model is compiled again.
+    1: to the end, by its whole gradient; 0: it is frozen from the start."""
+
+    @property
+    def skips_parameters(self) -> bool:
+        return 0 < self.bias_end < 1
+
+    recompiles = skips_parameters
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         convolution = first_convolution(model)

@@ -138,8 +138,7 @@ class Report:
             return None
 
     def compare(self) -> None:
-        """Compute the ratio of every comparison, of the pairs that finished. All intervals hold at once with 95 %
-        (Bonferroni)."""
+        """Compute every comparison's ratio, of finished pairs. All intervals hold at once (95 %, Bonferroni)."""
         for comparison in self.race.comparisons:
             slow, fast = pairs_of(self.sets[comparison.slow], self.sets[comparison.fast])
             sides = (comparison.slow, comparison.fast)

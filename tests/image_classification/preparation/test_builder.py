@@ -58,8 +58,7 @@ def test_a_store_has_the_images_of_its_source_in_its_order_and_a_manifest_that_c
     labels = [item.label for item in splits["train"]]
     assert min(len(set(labels[begin : begin + 10])) for begin in (0, 10, 20)) > 1
     names = [item.name for item in splits["evaluation"]]
-    assert names == sorted(names)
-    assert manifest.classes == CLASSES
+    assert names == sorted(names) and manifest.classes == CLASSES
     assert [manifest.splits[split].per_class for split in ("train", "evaluation")] == [(10, 10, 10), (4, 4, 4)]
     assert manifest.splits["train"].bytes == sum(item.size for item in splits["train"])
 

@@ -63,8 +63,7 @@ def test_a_run_starts_at_the_loss_of_random_guessing_learns_and_has_the_same_los
     small, losses_of, store
 ):
     without = losses_of(small({"dropout": 0.1}, warm_up_steps=0))
-    assert len(without) == 12
-    assert without == losses_of(small({"dropout": 0.1}, warm_up_steps=3))
+    assert len(without) == 12 and without == losses_of(small({"dropout": 0.1}, warm_up_steps=3))
     for implementation in ("gpt2", "modern"):
         losses = losses_of(small({"implementation": implementation}))
         assert losses[0] == pytest.approx(math.log(store.manifest.vocabulary), abs=0.1)

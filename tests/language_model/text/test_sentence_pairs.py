@@ -107,5 +107,4 @@ def test_sequences_are_cls_first_sep_second_sep(documents, longest, seed):
     found = list(sequences(documents, options, SPECIAL, other))
     assert [list(tokens) for tokens, _ in found] == [[2, *first, 3, *second, 3] for first, second in expected]
     for tokens, first in found:
-        assert tokens[first - 1] == SPECIAL.sep
-        assert len(tokens) <= longest
+        assert tokens[first - 1] == SPECIAL.sep and len(tokens) <= longest

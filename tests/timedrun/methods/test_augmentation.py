@@ -83,8 +83,7 @@ def test_strengths_have_the_published_ranges():
         return round(values.min().item(), 2), round(values.max().item(), 2)
 
     assert bounds("rotate") == (-26, 26)  # int of below 9 * 30 / 10
-    assert bounds("posterize", 10) == (1, 4)
-    assert bounds("solarize", 10) == (1, 254)
+    assert bounds("posterize", 10) == (1, 4) and bounds("solarize", 10) == (1, 254)
     assert bounds("shear_x") == bounds("shear_y") == (-0.27, 0.27)
     assert bounds("translate_x") == (-35, 35) and bounds("translate_y") == (-26, 26)
     assert bounds("contrast") == bounds("color") == bounds("sharpness") == (0.19, 9.0)

@@ -143,8 +143,7 @@ def test_gpt_125m_by_the_defaults_adds_8_tokens_every_33_steps_up_to_step_4224()
     run = lengths(GPT_125M, 0, 14_000)
     assert run[:67] == [8] * 66 + [16]
     assert run[98] == 16 and run[99] == 24
-    assert run.index(1024) == 4_224
-    assert set(run[4_224:]) == {1024}
+    assert run.index(1024) == 4_224 and set(run[4_224:]) == {1024}
     assert 1 - sum(run) / (14_000 * 1024) == pytest.approx(0.15, abs=0.005)
 
 

@@ -13,6 +13,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from image_classification.configs import cifar10_methods
 from timedrun.methods import LogBias, NoEffect, Whitening, linear_log_constant_bias, stack, whiten, whitening_weights
+from timedrun.methods.layer_freezing import LayerFreezing
 from timedrun.methods.training.optim import Muon
 from timedrun.runner.config import load, plain
 
@@ -172,7 +173,9 @@ def test_the_bias_of_the_whitening_layer_trains_less_and_less_until_its_end(kind
         optimizer = kind([{"params": [model.bias], "rule": "adamw", "betas": (0.9, 0.99), "eps": 1e-8}])
         for step, gradient in enumerate(gradients):
             speed.before_step(model, step, step / 8)
-            model.bias.grad, before = gradient.clone(), model.bias.detach().clone()
+            speed.batch(correlated_images(), torch.zeros(40), 2)
+            model.bias.grad = gradient.clone() if model.bias.requires_grad else None
+            before = model.bias.detach().clone()
             speed.gradients(model)
             seen.append(model.bias.grad is not None and (model.bias.grad.norm() / gradient.norm()).item())
             torch.optim.SGD([model.weight], 0.1).step()  # another's
@@ -184,6 +187,24 @@ def test_the_bias_of_the_whitening_layer_trains_less_and_less_until_its_end(kind
     expected = torch.stack(moves[:4]) * torch.tensor([1, 0.75, 0.5, 0.25])[:, None]
     if "momentum" not in getattr(kind, "keywords", {}):
         torch.testing.assert_close(torch.stack(moves[5:9]), expected, rtol=1e-3, atol=1e-5)
+
+
+def test_the_backward_pass_ends_behind_the_bias_from_its_end_on_and_a_resumed_run_freezes_the_same_layers():
+    """Also where a warm-up was at the end before, and a layer is frozen by other methods."""
+    given, images, trained = (Whitening(bias_end=0.5), LayerFreezing(start=0.6)), correlated_images(), []
+    for places in ([0.9, 0.0, 0.4, 0.5, 0.9], [0.9]):
+        speed = stack(*given)
+        model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2), *(nn.Conv2d(24, 24, 1) for _ in range(3))))
+        model[0].bias.grad = torch.ones(24)
+        for progress in places:
+            speed.before_step(model, 0, progress)
+            speed.batch(images, torch.zeros(40), 2)
+            trained.append([parameter.requires_grad for parameter in model.parameters() if parameter.dim() == 1])
+            assert model[0](images).requires_grad is trained[-1][0]
+        assert model[0].bias.grad is None
+    late = [False, False, True, True]
+    assert trained == [late, [True] * 4, [True] * 4, [False, True, True, True], late, late]
+    assert [Whitening(bias_end=end).skips_parameters for end in (0.0, 0.5, 1.0)] == [False, True, False]
 
 
 def test_a_frozen_bias_ends_the_backward_pass_and_configs_from_before_it_keep_their_digest():

@@ -118,8 +118,7 @@ def test_adaptive_bounds_each_filter_row_and_vector_by_its_weights():
             expected = gradient[unit] * min(1, limit / norm) if norm else gradient[unit]
             assert parameter.grad is not None
             np.testing.assert_allclose(parameter.grad.numpy()[unit], expected, rtol=1e-12)
-    assert 0 < scaled < 8
-    assert hooks.effect() == "1 steps clipped to adaptive 0.2"
+    assert 0 < scaled < 8 and hooks.effect() == "1 steps clipped to adaptive 0.2"
 
 
 SAMPLES = torch.arange(8.0).view(8, 1, 1, 1)

@@ -54,8 +54,7 @@ def test_each_sequence_attends_to_itself_only_forward_and_back(name, data, padde
     plan = layout(lengths, 9, padded)
     own, plain = inputs(plan.tokens.numel()), inputs(plan.tokens.numel())
     output = BACKENDS[name](plan)(*own, 0.0)
-    assert output.shape == own[0].shape
-    assert output.isfinite().all()
+    assert output.shape == own[0].shape and output.isfinite().all()
     expected = torch.cat([written_out(*plain, rows) for rows in true_rows(plan)])
     used = torch.cat([output[rows] for rows in true_rows(plan)])
     torch.testing.assert_close(used, expected, rtol=1e-9, atol=1e-12)
@@ -80,8 +79,7 @@ def test_dropout_drops_attention_and_keeps_its_mean(name):
 
 def test_kernels_get_every_row_in_exactly_one_piece():
     cuts = boundaries(layout([4, 2, 0, 3], 6, padded=False))
-    assert cuts.dtype == torch.int32
-    assert cuts.tolist() == [0, 4, 6, 6, 9]
+    assert cuts.dtype == torch.int32 and cuts.tolist() == [0, 4, 6, 6, 9]
     assert boundaries(layout([4, 2], 6, padded=True)).tolist() == [0, 4, 6, 8, 12]
 
 

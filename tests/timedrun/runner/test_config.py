@@ -56,8 +56,7 @@ def test_overrides_reach_nested_settings_and_methods_by_name():
     config = override(
         imagenet_methods(), ["--optimizer.peak-lr", "1.5", "--methods.ema.half-life", "50", "--seed", "7", "--compile"]
     )
-    assert config.optimizer.peak_lr == 1.5
-    assert config.seed == 7
+    assert config.optimizer.peak_lr == 1.5 and config.seed == 7
     assert config.compile
     assert next(m for m in config.methods if m.name == "ema").half_life == 50
     assert [m.name for m in config.methods] == [m.name for m in imagenet_methods().methods]

@@ -139,8 +139,7 @@ def _measure(
     threads: int,
     counted: int,
 ) -> None:
-    """Measure one config: send None and wait for the answer before its warm-up and each chunk; then send the times or
-    the error."""
+    """Measure one config: send None and await the answer before its warm-up and each chunk; send times or the error."""
 
     def take_turn() -> None:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

@@ -120,8 +120,7 @@ def check_steps(benchmark: Benchmark, configs: Iterable[RunConfig], options: Lau
 
 
 def step_problems(benchmark: Benchmark, config: RunConfig, options: LaunchOptions) -> Iterator[list[str]]:
-    """Yield the faults of the settings, of the launch options, of this machine's devices and of the data for steps of
-    one rank."""
+    """Yield the faults of the settings, launch options, this machine's devices and the data for steps of one rank."""
     yield settings_problems(benchmark, config, 1)
     yield launch_problems(config, options)
     yield device_problems(config, 1)

@@ -92,8 +92,7 @@ class Examination:
 
     @cached_property
     def planned(self) -> ProcessGroup:
-        """The process group to plan with: one rank if the ranks do not divide the batch, the CPU if the device is
-        missing."""
+        """Process group to plan with: one rank if they do not divide the batch, the CPU if the device is missing."""
         ranks, device = self.ranks, torch.device("cpu")
         try:
             BatchPlan.of(self.config.global_batch, self.config.micro_batch, ranks)

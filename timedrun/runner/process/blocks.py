@@ -57,8 +57,7 @@ class Measurement:
 def plan_blocks(total: int, every: int, first: int, multiple: int = 1) -> list[Block]:
     """Return the blocks of a run of `total` units that is evaluated at `first`, `first + every`, ... and at the end.
 
-    Each end is rounded up to a `multiple`, since an optimizer step is not interrupted. Raises ValueError for a number
-    below 1.
+    Ends are rounded up to a `multiple`, since no optimizer step is interrupted. Raises ValueError for one below 1.
     """
     if min(total, every, first, multiple) < 1:
         raise ValueError(f"cannot plan evaluations: total {total}, every {every}, first {first} must all be at least 1")

@@ -119,8 +119,7 @@ class TimedRun:
         return isinstance(error, _Ended)
 
     def _abort(self, error: BaseException | None) -> None:
-        """Log why the run did not reach its target. Raise OutOfMemory or Recompiled in place of an `error` that means
-        it."""
+        """Log why the run missed its target. Raise OutOfMemory or Recompiled in place of an `error` that means it."""
         meaning: TimedrunError | None = None
         if error is None or isinstance(error, _Ended):
             self.outcome = self.outcome or Outcome.NOT_REACHED

@@ -96,8 +96,7 @@ def test_a_dry_run_of_a_large_config_needs_neither_weights_nor_data(package, nam
     config = benchmark.config(name)
     plan = benchmark.plan(config, ranks(8), None)
     hyperparameters = plan.run_info["hyperparameters"]
-    assert plan.total == total
-    assert "--data-folder" in plan.missing
+    assert plan.total == total and "--data-folder" in plan.missing
     assert hyperparameters["model_parameters"] == parameters
     spec = benchmark.spec
     write_log(spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())

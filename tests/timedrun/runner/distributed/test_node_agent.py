@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from judging.ground.errors import ExitCode, TimedrunError
+from tests import forked_python
 from tests.timedrun.runner.distributed.launched_ranks import PRELUDE, alive, free_port, launch_ranks, until
 from timedrun.runner.distributed import node_agent
 from timedrun.runner.distributed.node_agent import NodeAgent
@@ -26,6 +27,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """After each test: no temporary file is left, and signal handlers and environment are those from before."""
+    forked_python.import_modules()  # makes a temporary folder, the first time
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
 
@@ -122,8 +124,7 @@ def test_what_ended_the_ranks_is_told_and_none_goes_on(case, capfd, monkeypatch)
     monkeypatch.setattr(node_agent, "ABORT_SECONDS", 0.5)
     code, expected = ENDS[case]
     end, seconds = launch_ranks(code, restarts=1)  # which nothing asks for
-    assert end == expected
-    assert capfd.readouterr().err == ""
+    assert end == expected and capfd.readouterr().err == ""
     assert seconds < 15
 
 

@@ -44,8 +44,7 @@ def test_the_datas_identity_is_added_to_what_is_known_already(tmp_path):
     path.write_text(json.dumps({"commit": "abc", "data": None}))
     origin.add_data(path, find("image_classification"), synthetic_smoke(), None, None)
     values = json.loads(path.read_text())
-    assert values["commit"] == "abc"
-    assert values["data"]["name"] == "synthetic"
+    assert values["commit"] == "abc" and values["data"]["name"] == "synthetic"
     assert len(values["data"]["sha256"]) == 64
     assert values["data"]["of"].startswith("counts and shapes")
 

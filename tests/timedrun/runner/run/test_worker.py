@@ -72,8 +72,7 @@ def test_a_failure_with_an_open_log_ends_it_and_reads_no_data(
     with pytest.raises((ValueError, RuntimeError), match=reason):
         execute(BENCHMARK, config, LaunchOptions(paths=paths))
     log = record.read(paths.log)
-    assert log.status == keys.ABORTED
-    assert reason in str(log.stopped.metadata["reason"])
+    assert log.status == keys.ABORTED and reason in str(log.stopped.metadata["reason"])
     assert json.loads(paths.provenance.read_text())["data"] is None
 
 

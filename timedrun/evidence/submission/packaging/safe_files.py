@@ -38,8 +38,7 @@ def refuse_name(name: str, where: object) -> None:
 
 
 def refuse_strange_entries(folder: Path) -> None:
-    """Raise PackageError unless everything below `folder` is a regular file, a folder or a link inside of it, with a
-    safe name."""
+    """Raise PackageError unless all in `folder` is a regular file, a folder or a link inside it, with a safe name."""
     inside = os.path.realpath(folder)
 
     def unreadable(error: OSError) -> None:

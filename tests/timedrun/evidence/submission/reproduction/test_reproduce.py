@@ -227,8 +227,7 @@ def test_hostile_names_are_shown_and_cannot_write_to_a_terminal(round_folder):
             pass
     claims = [Claim(system="slow", benchmark="resnet", minutes="12", source="\x1b[31mred")]
     reproduction = reproduce(round_folder, claims)
-    assert len(reproduction.files) == 3
-    assert "\x1b" not in reproduction.text
+    assert len(reproduction.files) == 3 and "\x1b" not in reproduction.text
     assert "added: a\\nb.txt" in reproduction.text
     reproduction.text.encode()
     json.dumps(reproduction.as_dict()).encode()
