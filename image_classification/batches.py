@@ -25,6 +25,7 @@ from timedrun.methods.training import sampling
 from timedrun.methods.training.prefetch import Prefetched, StepBatches, to_device
 from timedrun.runner.distributed.process_group import ProcessGroup
 
+Loaded = tuple[Tensor, Tensor, sampling.Indices | None]  # images, labels, numbers of training images
 MOST_NOISE = 1024
 """Different synthetic images: noise in the place of ImageNet need not fill the memory."""
 
@@ -36,6 +37,8 @@ class Batch:
     images: Tensor
     labels: Tensor
     global_samples: int
+    samples: sampling.Indices | None = None
+    """Numbers of the images in the training data."""
 
 
 class ImageBatches:
@@ -52,7 +55,7 @@ class ImageBatches:
         # Images in memory are chosen and cropped on the device: there is nothing to load ahead.
         self._prefetch = data.prefetch if data.source == "image_folder" else 0
         self._steps = StepBatches(self._on_device, device, self._prefetch, self._passes)
-        self._evaluating: Prefetched[LoadedBatch, tuple[Tensor, Tensor]] | None = None
+        self._evaluating: Prefetched[LoadedBatch, Loaded] | None = None
         # A source may hold threads, which must not outlive a second source that fails to open.
         self.train_source = open_source(data, folder, device, train=True, seed=config.seed)
         try:
@@ -89,10 +92,10 @@ class ImageBatches:
         """
         number = self.steps_per_epoch
         ready = self._steps.starting((epoch - 1) * number + first_step)
-        for step, (images, labels) in zip(range(first_step, number), ready, strict=False):
+        for step, (images, labels, samples) in zip(range(first_step, number), ready, strict=False):
             if step + 1 == number and epoch >= self.config.total_epochs:
                 self._steps.close()  # nothing is ahead, whatever is asked for next
-            yield Batch(self._normalize(images), labels, self.config.global_batch)
+            yield Batch(self._normalize(images), labels, self.config.global_batch, samples)
 
     def evaluation(self) -> Iterator[Batch]:
         """Yield every evaluation image once over all ranks, in order; ranks may have unequal counts."""
@@ -102,7 +105,7 @@ class ImageBatches:
         loaded = self.eval_source.batches(parts, 0, self.data.eval_size)
         with closing(Prefetched(loaded, self._on_device, self.ranks.device, self._prefetch)) as ready:
             self._evaluating = ready
-            for images, labels in ready:
+            for images, labels, _ in ready:
                 yield Batch(self._normalize(images), labels, len(images))
 
     def _passes(self, first: int) -> Iterator[LoadedBatch]:
@@ -119,7 +122,7 @@ class ImageBatches:
             if self.data.source != "image_folder":  # loaders of stored images crop on their own
                 loaded = self._cropped(loaded, parts, number)
             for part, batch in zip(parts, loaded, strict=True):
-                yield self._augmented(batch, part, number)
+                yield replace(self._augmented(batch, part, number), samples=part)
 
     def _cropped(
         self, loaded: Iterator[LoadedBatch], parts: Sequence[sampling.Indices], epoch: int
@@ -143,9 +146,9 @@ class ImageBatches:
             batch, finish=lambda there: self.methods.augment(there if finish is None else finish(there), part, epoch)
         )
 
-    def _on_device(self, batch: LoadedBatch) -> tuple[Tensor, Tensor]:
+    def _on_device(self, batch: LoadedBatch) -> Loaded:
         images, labels = (to_device(tensor, self.ranks.device) for tensor in (batch.images, batch.labels))
-        return images if batch.finish is None else batch.finish(images), labels
+        return images if batch.finish is None else batch.finish(images), labels, batch.samples
 
     def _normalize(self, images: Tensor) -> Tensor:
         return images.float().sub_(self._offset).mul_(self._scale)
@@ -191,8 +194,7 @@ class Noise(InMemoryImages):
 def split_on_device(
     rows: NDArray[np.int64], parts: Sequence[sampling.Indices], device: torch.device
 ) -> tuple[Tensor, ...]:
-    """Return `rows` on `device`, moved there by one copy that the host does not wait for, as views of the lengths of
-    `parts`."""
+    """Return `rows`, moved to `device` by one copy without waiting, as views of the lengths of `parts`."""
     return torch.split(to_device(torch.from_numpy(rows), device), [len(part) for part in parts])
 
 

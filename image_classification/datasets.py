@@ -60,8 +60,7 @@ def facts(config: DataConfig, folder: Path | None, *, usable: bool = True) -> Da
 
 
 def declared(config: DataConfig) -> DataFacts:
-    """Return counts and shapes by the source's definition; for a folder of images, those of ImageNet-1k (ILSVRC
-    2012)."""
+    """Return counts and shapes by the source's definition; for a folder of images, those of ImageNet-1k."""
     if (held_out := tuning_images(config)) is not None:
         whole = declared(replace(config, split="own"))
         return replace(whole, train_samples=whole.train_samples - held_out, eval_samples=held_out)

@@ -49,7 +49,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
             return torch.cat([loss_function(model(inputs), labels, reduction="none") for inputs, labels in pieces])
 
     def weighted_loss(images: Tensor, targets: Tensor, weight: float) -> Tensor:
-        return loss_function(parallel(images), targets) * weight
+        return loss_function(methods.outputs(parallel(images)), targets) * weight
 
     def step(batch: Batch, *, epoch: int, step_in_epoch: int) -> Tensor:
         """Take one optimizer step over all ranks. Returns this rank's part of the mean loss, times ranks."""
@@ -57,7 +57,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * config.schedule.factor(epoch - 1 + done)
         number = (epoch - 1) * config.epoch_steps(train_samples) + step_in_epoch
-        methods.before_step(model, number, config.progress(epoch, done))
+        methods.before_step(model, number, config.progress(epoch, done), batch.samples)
         images, labels = methods.select(batch.images, batch.labels, losses)
         trained = len(batch.images) / len(images)
         images, targets = methods.batch(images, labels, parts.facts.classes)

@@ -17,17 +17,16 @@ from timedrun.runner.distributed.process_group import ProcessGroup
 
 def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[tuple[int, int, Batch]]:
     """Yield `warm_up_steps` batches of noise for every input size of the run, and for every number of samples that
-    methods select, each with an epoch that has them and a step in it. Consecutive steps, since methods act differently
-    in every few."""
+    methods select, each with an epoch that has them and a step in it. Consecutive ones, as methods differ in these."""
     local, size = parts.batch.local, config.data.train_size
     whole, labels = _noise(ranks, local, parts.facts.channels, size)
     batches = config.epoch_steps(parts.facts.train_samples)
-    methods = stack(*config.methods)
+    methods, samples = stack(*config.methods), np.arange(local)
 
     def loaded(images: Tensor, epoch: int, step: int) -> Tensor:
         """Return `images` at the size that a step loads, and leave the methods at its place."""
         progress = config.progress(epoch, step / batches)
-        methods.enter((epoch - 1) * batches + step, progress)
+        methods.enter((epoch - 1) * batches + step, progress, samples)
         side = methods.input_size(size, progress)
         return images if side == size else images[:, :, :side, :side].contiguous()
 
@@ -50,9 +49,9 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
                 seen.add(shapes)
                 images = loaded(whole, epoch, first)
                 augmented = images.abs().byte()  # a loader's thread does it in the run
-                parts.methods.augment(augmented, np.arange(local), epoch)
+                parts.methods.augment(augmented, samples, epoch)
                 for step in steps:
-                    yield epoch, step, Batch(images, labels, config.global_batch)
+                    yield epoch, step, Batch(images, labels, config.global_batch, samples)
 
 
 def _changes(shape: Callable[[int], torch.Size], first: int, last: int) -> Iterator[int]:

@@ -27,8 +27,7 @@ PROJECTIONS = ("query", "key", "value")
 
 
 def initial_weights(wanted: Mapping[str, Shape], deviation: float, seed: int) -> Weights:
-    """Draw initial weights of the `wanted` shapes, in their order, from `seed`: normal, biases 0, norms 1, [PAD]'s row
-    0.
+    """Draw initial weights of the `wanted` shapes, in order, from `seed`: normal, biases 0, norms 1, [PAD]'s row 0.
 
     This is transformers' initialization (BERT's own truncates the normal). torch's global generator is not used.
     """

@@ -19,6 +19,8 @@ class LoadedBatch:
     """int64 (n,)"""
     finish: Callable[[Tensor], Tensor] | None = None
     """Applied to `images` on the training device; returns uint8 (n, 3, size, size) there."""
+    samples: Indices | None = None
+    """Numbers of the images in the training data."""
 
 
 class Loader(Protocol):

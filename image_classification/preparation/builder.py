@@ -69,8 +69,7 @@ def build_store(
 
 
 def _begin(out: Path, settings: StoreConfig, source: Source) -> None:
-    """Begin a store, or go on with one. Raises DataError if `out` has an unfinished store of other settings, or if the
-    disk has no room."""
+    """Begin a store, or go on with one. Raises DataError if `out` has one of other settings, or no room is left."""
     values = {"rules": RULES, "settings": asdict(settings)}
     plan, content = out / PLAN, json.dumps(values).encode()
     if plan.exists() and plan.read_bytes() != content:

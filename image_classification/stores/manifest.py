@@ -100,8 +100,7 @@ def run_splits(store: StoreConfig, eval_resize: int) -> tuple[str, str]:
 
 
 def read_manifest(folder: Path) -> ImageManifest:
-    """Return the manifest of the store in `folder`. Raises DataError if there is none, or if it is damaged or of
-    another version."""
+    """Return the manifest of the store in `folder`. Raises DataError if it is missing, damaged or of other version."""
     return store_files.read_manifest(
         folder / MANIFEST,
         ImageManifest,

@@ -22,8 +22,7 @@ def attention_mask(
     tokens: Tensor, *, window: Tensor | None = None, end_of_text: int | None = None
 ) -> Tensor | BlockMask:
     """Return the mask of (B, L) `tokens`: a place attends to itself and earlier places, with `window`, 0-dimensional,
-    to the last `window` of them alone, and with `end_of_text` to those of its own document alone, which begins with
-    that token.
+    to the last `window` of them alone, and with `end_of_text` to those of its own document, which that token begins.
 
     On a CPU it is boolean, (B, 1, L, L) or (L, L), True where attention is allowed; on a GPU torch's block mask, so
     that blocks without an allowed pair cost nothing (Dong et al. 2024, arXiv 2412.05496).

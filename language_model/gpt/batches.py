@@ -81,8 +81,7 @@ class TokenBatches(StepBatches[TokenBatch]):
 
 
 def open_batches(config: GptRunConfig, folder: Path | None, ranks: ProcessGroup) -> TokenBatches:
-    """Map the tokens of the store in `folder` into memory. Raises DataError if the folder is missing or not an intact
-    token store."""
+    """Map the tokens of the store in `folder` into memory. Raises DataError if it is missing or not intact."""
     store = open_store(folder, config.data)
     return TokenBatches(config, store.tokens("train"), store.tokens("validation"), ranks)
 

@@ -94,8 +94,7 @@ def declared(config: GptRunConfig) -> TokenFacts:
 
 
 def synthetic(config: GptRunConfig, folder: Path) -> GptRunConfig:
-    """Return `config`; write shards of random tokens to `folder`: the declared validation split, and 8 steps of
-    training."""
+    """Return `config`; write shards of random tokens to `folder`: the validation split, and 8 steps of training."""
     random, vocabulary = np.random.default_rng(0), config.model.vocabulary
     counts = {"train": 8 * config.global_batch * config.model.context + 1, "val": declared(config).validation_tokens}
     for split, count in counts.items() if not any(folder.iterdir()) else ():

@@ -32,8 +32,7 @@ class GptRunConfig(RunConfig):
     adam_beta1: float = 0.9
     """muon: beta 1 of AdamW, which trains all parameters but the hidden matrices."""
     adam_every: int = field(default=1, metadata=LATER)
-    """muon: steps from one update by AdamW to the next; the gradients in between are summed (modded-nanogpt, where it
-    is 2)."""
+    """muon: steps between updates by AdamW, which have the sum of the gradients since the last (modded-nanogpt: 2)."""
     window_warmup_steps: int = 0
     """Steps over which the window of attention grows to `model.attention_window` from 64 tokens, by 64; an evaluation
     has the window of its step (modded-nanogpt, record of 24 November 2024)."""

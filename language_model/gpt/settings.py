@@ -78,8 +78,7 @@ class GptConfig:
     """modern: a token attends only to its own document, which begins with <|endoftext|>, the vocabulary's last token
     (modded-nanogpt, record of 19 November 2024)."""
     attention_window: int = 0
-    """modern: a token attends to the last n tokens alone, itself included (Beltagy et al. 2020, arXiv 2004.05150); 0:
-    to all before it."""
+    """modern: a token attends to the last n tokens, itself included (Beltagy et al. 2020, arXiv 2004.05150); 0: all."""
     mlp_width: int = 0
     """modern: inner width of the MLP; 0: four times the hidden size."""
     kv_heads: int = 0

@@ -190,8 +190,7 @@ class RaggedStore:
     def __init__(self, folder: Path, split: Split) -> None:
         """Open the store in `folder`, reading manifest and index but no token. The index, which has the length of each
         sequence, counts as data: a run reads it on its clock (training_rules.adoc, "Run Results"). Raises DataError if
-        there is no store or one of another version, a file is missing or of another size, or the index is
-        inconsistent."""
+        there is no store or one of another version, a file is missing or of another size, or the index is wrong."""
         self.split = split
         self._folder = folder / split
         self.manifest = read_manifest(folder)

@@ -95,8 +95,9 @@ def test_warm_up_sees_every_input_size_of_the_run_once_also_if_rows_alone_differ
     assert sorted(sizes) == sorted({(int(0.9 * side), side // 2) for side in range(8, 17)})
 
 
-def test_warm_up_sees_the_batches_that_a_selection_leaves():
-    config = ten_epochs(methods.SelectiveBackprop(), warm_up_steps=3)
+@pytest.mark.parametrize("method", [methods.SelectiveBackprop(), methods.InfoBatch(start=0.5, end=0.9)])
+def test_warm_up_sees_the_batches_that_a_selection_leaves(method):
+    config = ten_epochs(method, warm_up_steps=3)
     epochs = {epoch for epoch, _, _ in warm_up.train_batches(config, parts_of(config), ALONE)}
     assert epochs == {1, 6}  # from half of the run on
 

@@ -49,8 +49,7 @@ class ConfigRequest:
 
 
 def new_race(request: ConfigRequest, parent: WarmParent | None) -> tuple[Path, Race]:
-    """Plan a race, in which the last config is compared with each of the others, find everything that would fail in it,
-    and write its folder."""
+    """Plan a race of the last config with each of the others, find what would fail in it, and write its folder."""
     benchmark = request.find()
     sides = request.sides(benchmark)
     if request.ablate:
@@ -121,8 +120,7 @@ def go_on(race: Race, folder: Path, parent: WarmParent | None, *, benchmark_name
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigRuns:
-    """Runs of sides that are configs, each the command `timedrun run BENCHMARK sides/NAME.json`; `parent` forks those
-    on a CPU."""
+    """Runs of sides that are configs, each `timedrun run BENCHMARK sides/NAME.json`; `parent` forks those on a CPU."""
 
     benchmark: str
     folder: Path

@@ -27,7 +27,7 @@ from timedrun.methods.progressive_resizing import ProgressiveResizing
 from timedrun.methods.randaugment import RandAugment
 from timedrun.methods.random_erasing import RandomErasing
 from timedrun.methods.sam import SAM
-from timedrun.methods.selective_backprop import SelectiveBackprop
+from timedrun.methods.selective_backprop import InfoBatch, SelectiveBackprop
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
 from timedrun.methods.squeeze_excite import SqueezeExcite
 from timedrun.methods.stack import Stack, stack
@@ -71,6 +71,7 @@ REGISTRY: dict[str, type[Method]] = {
         ALiBi,
         SequenceLengthWarmup,
         SelectiveBackprop,
+        InfoBatch,
         SAM,
         LayerFreezing,
         GradientClipping,

@@ -40,8 +40,7 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def distance_bias(slopes: Tensor, queries: int, keys: int, *, causal: bool) -> Tensor:
-    """Return the bias added to the scaled logits, (heads, queries, keys): -slope * |i - j|, and -inf for j > i if
-    `causal`.
+    """Return the bias of the scaled logits, (heads, queries, keys): -slope * |i - j|, and -inf for j > i if `causal`.
 
     The queries are the last of the positions 0 .. keys - 1. Causal and under softmax this equals the published
     + slope * j; the distance stays exact in half precision where it counts, which is near the token itself.
@@ -111,8 +110,7 @@ class _Bias(nn.Module):
 
 
 def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
-    """Give every GPT-2, BERT and RoBERTa of transformers inside `model` ALiBi, in place; return the number of attention
-    layers changed.
+    """Give every GPT-2, BERT and RoBERTa of transformers in `model` ALiBi; return the number of changed layers.
 
     The position embedding becomes zeros that are not trained. The longest sequence has `max_sequence_length` tokens; 0:
     as many as before.

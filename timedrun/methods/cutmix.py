@@ -31,8 +31,7 @@ def random_box(random: np.random.RandomState, height: int, width: int, area: flo
 
 
 def cutmix(images: Tensor, targets: Tensor, partners: Tensor, box: Box) -> tuple[Tensor, Tensor]:
-    """Return images [N, C, H, W] with `box` of their `partners`, a permutation of N, and dense targets [N, K] mixed by
-    the box's area.
+    """Return images [N, C, H, W] with `box` of their `partners`, a permutation of N, and targets [N, K] of mixed areas.
 
     Examples:
         >>> images = torch.stack([torch.zeros(1, 4, 4), torch.ones(1, 4, 4)])

@@ -56,8 +56,7 @@ class Factorized(nn.Sequential):
 
     @property
     def weight(self) -> Tensor:
-        """Return the product of the factors, in the shape of the layer's weight: torch's fused encoder layer computes
-        with it."""
+        """Return the product of the factors, shaped as the layer's weight, which torch's fused encoder layer takes."""
         self.acted = True
         first, last = (factor.get_parameter("weight") for factor in self)
         return (last.flatten(1) @ first.flatten(1)).view(len(last), *first.shape[1:])

@@ -13,8 +13,7 @@ from timedrun.methods.training.sampling import stream_seed
 
 
 class GyroDropoutLayer(nn.Dropout):
-    """Drop the features of (N, F), (N, L, F), (N, H, H, F) or the channels of (N, C, H, W) with masks given from
-    outside.
+    """Drop the features of (N, F), (N, L, F), (N, H, H, F) or the channels of (N, C, H, W) by given masks.
 
     Attention keeps ordinary dropout of `p`: code that only reads `p`, and probabilities (rows that sum to 1). These
     have no features: whole heads or keys would be dropped.

@@ -9,8 +9,7 @@ from timedrun.methods.training.loss import dense_targets
 
 
 def smoothed(targets: Tensor, smoothing: float, classes: int) -> Tensor:
-    """Return (1 - smoothing) * t + smoothing / classes for class indices [N] or dense targets [N, classes]; always
-    dense.
+    """Return (1 - smoothing) * t + smoothing / classes for class indices [N] or dense targets; always [N, classes].
 
     Examples:
         >>> smoothed(torch.tensor([1]), smoothing=0.2, classes=4)

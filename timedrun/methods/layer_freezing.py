@@ -50,8 +50,7 @@ class _LayerFreezingHooks(Hooks):
 
 
 class LayerFreezing(Method, name="layer_freezing", stage=Stage.STEP, hooks=_LayerFreezingHooks):
-    """Freeze layers, from the first on: none at `start` of the run, then linearly more, `level` of all but the last at
-    its end.
+    """Freeze layers from the first on: none at `start` of the run, then linearly more, `level` of all but one at last.
 
     Frozen parameters keep their values; running statistics of batch norm go on. The number is a function of progress
     alone. A compiled model is compiled again at each change, and not at all after torch's limit of 8 (with a warning).

@@ -14,8 +14,7 @@ Norm = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 
 
 def norm_in_type(inputs: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm, last: int = 0) -> Tensor:
-    """Return `norm` of all three tensors, which have one type; `inputs` have `last` dimensions after that of `weight`
-    and `bias`.
+    """Return `norm` of all three tensors, of one type; `inputs` have `last` dimensions after that of `weight`, `bias`.
 
     Examples:
         >>> inputs, weight, bias = torch.rand(2, 8).bfloat16(), torch.ones(8).bfloat16(), torch.zeros(8).bfloat16()

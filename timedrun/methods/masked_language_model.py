@@ -151,8 +151,7 @@ class Unpadding(Method, name="unpadding"):
 
 
 class _Labelled:
-    """Hooks of one masked language model: `cut` before it, `note` and `select` in its last layer, the call after its
-    base model."""
+    """Hooks of a masked language model: `cut` before it, `note` and `select` in its last layer, the call after that."""
 
     acted = False
     """True after a batch with a position without a label."""

@@ -6,7 +6,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Annotated, Any, ClassVar, Final, Literal, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -99,8 +99,7 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Name a place in a run. What a method draws or schedules is a function of the position alone, so a resumed run
-    repeats it.
+    """Name a place in a run. What a method draws or schedules is a function of it alone, so a resumed run repeats it.
 
     Examples:
         >>> at = Position(step=10, progress=0.5, seed=1)
@@ -118,6 +117,8 @@ class Position:
     rank: int = 0
     micro_batch: int = 0
     """Batches of this step that passed through the methods before this one."""
+    samples: Indices | None = field(default=None, compare=False)
+    """Numbers of the samples of this rank's batch, if the loop tells them."""
 
     def random(self, name: str) -> np.random.RandomState:
         """Return the random stream of the method `name` at this place. NumPy promises never to change RandomState's
@@ -179,6 +180,10 @@ class Hooks:
     def backward(self, compute: Compute, model: nn.Module, at: Position) -> Tensor:
         """Compute the gradients of one step by one or more calls of `compute`; return the loss to report."""
         return compute(True)
+
+    def outputs(self, outputs: Tensor, at: Position) -> Tensor:
+        """Change the model's outputs for the inputs, or for the next part of them, in a forward pass of training."""
+        return outputs
 
     def gradients(self, model: nn.Module, at: Position) -> None:
         """Change the gradients, which are reduced over the ranks and unscaled, before the optimizer uses them."""
@@ -257,7 +262,7 @@ class SizeHooks(Hooks):
 
 PLACES = (
     *("input_size", "augment", "before_step", "select", "batch"),
-    *("backward", "gradients", "after_step", "evaluation"),
+    *("backward", "outputs", "gradients", "after_step", "evaluation"),
 )
 """Places of a training loop that call the hooks."""
 
@@ -299,12 +304,12 @@ class Method:
         dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
-        for field, hint in get_type_hints(type(self), include_extras=True).items():
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
             kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
             if get_origin(kind) is Literal:
-                self.require(field, getattr(self, field) in get_args(kind), f"one of {', '.join(get_args(kind))}")
+                self.require(name, getattr(self, name) in get_args(kind), f"one of {', '.join(get_args(kind))}")
             for rule in [note for note in notes if isinstance(note, Rule)]:
-                self.require(field, rule.holds(getattr(self, field)), rule.words)
+                self.require(name, rule.holds(getattr(self, name)), rule.words)
         self.check()
 
     def check(self) -> None:

@@ -38,8 +38,7 @@ def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor
 def resize_maps(maps: Tensor, scale: float, interpolation: Interpolation = "nearest") -> Tensor:
     """Scale `maps` [N, ..., H, W] as `resize` scales their images.
 
-    Values that are no floating-point numbers, such as those of classes, are never mixed: with "bilinear" they are the
-    nearest pixel's.
+    Values that are no floating-point numbers, as those of classes, are never mixed: "bilinear" takes the nearest.
 
     Examples:
         >>> resize_maps(torch.tensor([[[1, 1, 2, 2], [1, 1, 2, 2]]]), 0.5)
@@ -96,8 +95,7 @@ class _LoaderHooks(SizeHooks):
 
 
 class ProgressiveResizing(Method, name="progressive_resizing", stage=Stage.SIZE, hooks=_ProgressiveResizingHooks):
-    """Grow the images from `start` of their size, from `delay` of the run on, to their whole size for the last
-    `finetune`.
+    """Grow the images from `start` of their size, from `delay` of the run on, to the whole for the last `finetune`.
 
     MLPerf v2.0's ResNet-50 methods run used start 0.5, delay 0.4, finetune 0.2, increment 4.
 

@@ -13,8 +13,7 @@ WIDTH = Rule(
 
 
 class SqueezeExcitation(nn.Module):
-    """Scale channels: x * sigmoid(W2 relu(W1 mean(x))), x (N, C, H, W), without biases (Hu et al. 2017, arXiv
-    1709.01507).
+    """Scale channels of x (N, C, H, W) by sigmoid(W2 relu(W1 mean(x))), without biases (Hu et al. 2017).
 
     Examples:
         >>> SqueezeExcitation(channels=8, latent=2)(torch.rand(2, 8, 4, 4)).shape

@@ -90,8 +90,7 @@ class Stack:
         return any(method.skips_parameters for method in self.methods)
 
     def model(self, model: nn.Module) -> nn.Module:
-        """Apply every method's surgery, in order. Call it before you build the optimizer, compile the model or wrap it
-        in DDP.
+        """Apply every method's surgery, in order, before you build the optimizer, compile the model or wrap it in DDP.
 
         Raises NoEffect if a method finds nothing to change, ValueError for lazy layers and models of one image size.
         """
@@ -147,8 +146,7 @@ class Stack:
         return {name: hooks for name, hooks in self._hooks.items() if hooks in self._at[place]}
 
     def require_reach(self, progress: float, steps: float) -> None:
-        """Raise NoEffect for a method that has no effect in a run of `steps` optimizer steps, the last of which begins
-        at `progress`.
+        """Raise NoEffect for a method without effect in a run of `steps` steps, the last of which begins at `progress`.
 
         Examples:
             >>> from timedrun.methods import SWA
@@ -214,9 +212,10 @@ class Stack:
             images = hooks.augment(images, samples, epoch, self.position.seed)
         return images
 
-    def before_step(self, model: nn.Module, step: int, progress: float) -> None:
-        """Begin optimizer step `step` (from 0); `progress` is the elapsed fraction of the whole run, in [0, 1]."""
-        self.enter(step, progress)
+    def before_step(self, model: nn.Module, step: int, progress: float, samples: Indices | None = None) -> None:
+        """Begin optimizer step `step` (from 0); `progress` is the elapsed fraction of the whole run, in [0, 1], and
+        `samples` has the numbers of the samples of this rank's batch."""
+        self.enter(step, progress, samples)
         if self._unchanged is None:
             self._unchanged = {
                 name: (new.detach().clone(), new.register_post_accumulate_grad_hook(partial(self._grade, name)))  # type: ignore[no-untyped-call]
@@ -230,7 +229,7 @@ class Stack:
         if parameter.grad is not None and parameter.grad.any():
             self._graded.add(name)
 
-    def enter(self, step: int, progress: float) -> None:
+    def enter(self, step: int, progress: float, samples: Indices | None = None) -> None:
         """Set the position of `batch` and the others, as `before_step` does, without a model.
 
         Examples:
@@ -244,7 +243,7 @@ class Stack:
                 f"progress is the share of the whole run that is done, 0 to 1, not {progress}; "
                 "pass the steps done / the steps of the whole run"
             )
-        self.position = replace(self.position, step=step, progress=progress, micro_batch=0)
+        self.position = replace(self.position, step=step, progress=progress, micro_batch=0, samples=samples)
         self._stepped = False
 
     def select(self, inputs: Tensor, targets: Tensor, losses: Losses) -> tuple[Tensor, Tensor]:
@@ -390,6 +389,13 @@ class Stack:
         for hooks in reversed(self._at["backward"]):
             compute = _within(hooks, compute, model, self.position)
         return compute(True)
+
+    def outputs(self, outputs: Tensor) -> Tensor:
+        """Pass a model's outputs for a batch that `select` returned, or for the next part of it, through every method.
+        Call it between the model and the loss."""
+        for hooks in self._at["outputs"]:
+            outputs = hooks.outputs(outputs, self.position)
+        return outputs
 
     def gradients(self, model: nn.Module) -> None:
         """Change the gradients of a step, reduced over the ranks and unscaled, before the optimizer uses them."""

@@ -38,8 +38,7 @@ class Revision:
 
 
 def revisions(repository: Path, names: Sequence[str]) -> list[Revision]:
-    """Return the commits that `names` name. Raises UsageError for one that git does not know, and for changes that are
-    in no side."""
+    """Return the commits of `names`. Raises UsageError for one that git does not know and for changes in no side."""
     if git(repository, "rev-parse", "--git-dir") is None:
         raise UsageError(f"--repo {repository} is no repository of git; nothing was run.")
     named = []

@@ -34,12 +34,10 @@ def run_child(
 ) -> tuple[int, str, int]:
     """Run `command` to its end, its progress shown with `label` on standard error: line by line if `keep_output`.
     Return the exit code, with `keep_output` the last lines of standard error, and whether a signal was received. A
-    `parent` forks it instead of a new Python, whose start takes longer than a short run; its output is then shown and
-    not kept.
+    `parent` forks it instead of a new Python, which starts for longer than a short run lasts; its output is not kept.
 
     The child has a process group of its own, so that Ctrl-C reaches this process only, which forwards SIGINT, SIGTERM
-    and SIGHUP and waits for the run to save and end. A second signal ends the run at once. Call it from the main
-    thread.
+    and SIGHUP and waits for the run to save and end. A second one ends it at once. Only for the main thread.
     """
     received: list[int] = []
     child: Child | None = None

@@ -74,8 +74,7 @@ def new_race(request: CommandRequest) -> tuple[Path, Race]:
 
 
 def plan_of(request: CommandRequest) -> RacePlan:
-    """Return the plan of a race of commands; the last side is compared with each of the others. Raises UsageError for
-    what is no race."""
+    """Return the plan of a race of commands; the last side meets each other one. Raises UsageError if it is no race."""
     verb, labelled, commits = request.verb, *labelled_commands(request)
     if not labelled:
         raise UsageError("give a command line, or several that race; one and --at twice races two commits.")
@@ -168,8 +167,7 @@ def at_budgets(
 @contextmanager
 def command_runs(folder: Path, race: Race, *, new: bool = False) -> Iterator[Start]:
     """Yield what runs a turn of a race of commands, each in the working directory or in that of its commit. A folder
-    that is `new` is removed if a commit cannot be checked out. Raises UsageError if a side's source has changed since
-    its runs."""
+    that is `new` is removed if a commit cannot be checked out. Raises UsageError if a side's source has changed."""
     commits = {side: Revision(**values) for side, values in race.options.get("commits", {}).items()}
     repository = Path(race.options.get("repo", "."))
     options = {name: race.options[name] for name in ("build", "shared") if name in race.options}

@@ -107,8 +107,7 @@ class CommandRun:
         """The command was asked to end; at `_deadline` it is killed."""
 
     def run(self) -> tuple[int, int]:
-        """Run the command to its end. Return its exit code, and the signal that ended it, or 0. Raises TimedrunError if
-        it could not be started."""
+        """Run the command to its end. Return its exit code and the signal that ended it, or 0; raise TimedrunError."""
         pythons = set[command_system.Python]()
         with handling(self._receive):
             self.paths.side.mkdir(parents=True)

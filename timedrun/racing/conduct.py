@@ -37,8 +37,7 @@ class Conduct:
     verbose: bool = False
 
     def run(self, race: Race, folder: Path) -> ExitCode:
-        """Run what is planned in `folder`, and report on it. On a signal the current run ends, and the report is made
-        of the runs that finished."""
+        """Run what is planned in `folder`, and report on it; after a signal, on the runs that have finished."""
         methods = "".join(f" +{reference}" for reference in named_by_user())
         again = f"timedrun {race.verb} {race.benchmark}{methods} --resume {shlex.quote(str(folder))}"
         with race_file.locked(folder):

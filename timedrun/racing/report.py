@@ -225,8 +225,7 @@ class Report:
 
     @property
     def decision(self) -> str:
-        """ "keep", "discard", as for a last side with a run that failed, or "inconclusive", as if `doubtful` or while a
-        run is planned."""
+        """ "keep", "discard", as for a last side with a failed run, or "inconclusive", if `doubtful` or not ended."""
         if self.doubtful:
             return "inconclusive"
         if self.race.of_side(self.race.comparisons[-1].fast, "failed"):
@@ -374,8 +373,7 @@ class Report:
         ]
 
     def resolved(self, ratio: Ratio, slow: str, fast: str) -> Ratio:
-        """Return a ratio with the labels of its sides and, if runs of commands are short, the resolution of their clock
-        in its interval."""
+        """Return a ratio with its sides' labels; of short runs of commands, their clock widens its interval."""
         ratio = replace(ratio, slow=self.race.sides[slow], fast=self.race.sides[fast])
         shortest = 60 * min(ratio.minutes_slow or math.inf, ratio.minutes_fast or math.inf)
         if self.race.benchmark != COMMANDS or shortest >= SHORT or ratio.low is None or ratio.high is None:

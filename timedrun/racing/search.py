@@ -25,8 +25,7 @@ FEWEST: Final = 3  # settings that a round repeats at least
 LONGEST: Final = 1 / 4  # share of a side's time that its first runs may take
 SLOWER: Final = 3.0
 """A run that takes this many times the median of the side's runs that reached the target is stopped: half of them are
-of better settings. Unlike the least time, which is luck, the median grows with the load of the machine, so that noise
-makes no misses."""
+of better settings. Unlike the least time, which is luck, the median grows with the machine's load: noise is no miss."""
 MOST_INVALID: Final = 50
 
 Values = dict[str, float]

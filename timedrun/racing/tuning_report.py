@@ -15,8 +15,7 @@ from timedrun.racing.search import SEARCHED, Search
 
 MARKS: Final = 8  # rows of the table of the ratio against the minutes spent
 Files = Callable[[Path, dict[str, tuple[dict[str, float], Tuned]]], dict[str, str]]
-"""Writes the chosen settings of each side, given its values and record, for a race into a folder; returns the words by
-which `race` takes each."""
+"""Writes the settings chosen for each side, by its values and record, for a race; returns `race`'s words for each."""
 
 
 class TuningReport(Report):

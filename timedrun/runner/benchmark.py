@@ -126,8 +126,7 @@ class Benchmark:
 
     @cached_property
     def config_names(self) -> dict[str, str]:
-        """The docstring of every config by its name `<data>_<name>`, in file order, read from the source without
-        importing it."""
+        """The docstring of every config by its name `<data>_<name>`, in file order, read without importing it."""
         return config_docstrings(self.name, Path(self.package.__path__[0]))
 
     def config(self, name: str, data: str | None = None) -> RunConfig:
@@ -184,8 +183,7 @@ class Benchmark:
 def find(name: str, *, working_directory: bool = False) -> Benchmark:
     """Import the benchmark package `name`: an import path, or the last component of a name that `nearby` lists.
 
-    A package is not imported before its `__init__.py` is known to mention a SPEC: names come from config files of
-    other people, too.
+    A package is not imported before its `__init__.py` is known to mention a SPEC: other people's configs name some.
 
     Args:
         working_directory: search it too, after the import path: for a name that the user gave. A name that a file

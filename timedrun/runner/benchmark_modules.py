@@ -41,8 +41,7 @@ class DatasetsModule(Protocol[ConfigT]):
         """Return an error message for each fault of `config` and its data, without reading a sample."""
 
     def data_digest(self, config: ConfigT, folder: Path | None) -> dict[str, str]:
-        """Return the "sha256" of the data and a description "of" what it covers. Called after run_stop: it may read
-        the data."""
+        """Return the "sha256" of the data and a description "of" what it covers, after run_stop: it may read data."""
 
     def data_notes(self, config: ConfigT, folder: Path | None, *, whole: bool) -> list[str]:
         """Return what is doubtful in the data, of which `timedrun preflight` has a part read: not `whole`."""

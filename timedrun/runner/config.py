@@ -88,8 +88,7 @@ class RunConfig:
     methods: tuple[Method, ...] = ()
 
     def stretched(self, ratio: float) -> Self:
-        """Return this config with a learning-rate schedule `ratio` times as long, which the run ends with; it is
-        evaluated at its end only.
+        """Return this config with a schedule `ratio` times as long, which ends the run and is evaluated at its end.
 
         Raises UsageError if that leaves no schedule, or if the benchmark does not define it.
         """
@@ -134,8 +133,7 @@ class RunConfig:
         return [] if self.compile else ["compile true"]
 
     def with_recipe(self, epochs: int = 0, overrides: Sequence[str] = ()) -> Self:
-        """Return this config with the published recipe for its data, with `overrides`, and a budget of `epochs`; 0: its
-        own.
+        """Return this config with the published recipe for its data, with `overrides`, at `epochs`; 0: its own.
 
         Raises UsageError if there is none.
         """
@@ -146,8 +144,7 @@ class RunConfig:
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of a config as runs in results/ have it, whose digest is in their logs, with today's names
-        and values."""
+        """Return the values of a config of results/, whose digest is in its logs, with today's names and values."""
         optimizer = values.get("optimizer")
         if isinstance(optimizer, dict) and optimizer.get("kind") == "muon" and "neuron_beta2" not in optimizer:
             return {**values, "optimizer": {**optimizer, "nesterov": True}}  # ignored by Muon before it had this field
@@ -202,8 +199,7 @@ _converter.register_structure_hook_func(lambda kind: kind is Method, lambda valu
 
 
 def _strict(*accepted: type) -> Callable[[Any, type], Any]:
-    """Return a hook that converts a value only if its JSON type is in `accepted`: no "false" for a switch, no 64.9 for
-    a whole number."""
+    """Return a hook that converts a value only if its JSON type is in `accepted`: no "false" for a switch, say."""
 
     def structure(value: Any, kind: type) -> Any:
         if type(value) not in accepted:
@@ -277,8 +273,7 @@ def override(config: Config, arguments: Sequence[str], *, prog: str = "") -> Con
     """Return `config` with command-line overrides such as `--optimizer.peak-lr 8.5 --methods.ema.half-life 50`.
 
     Raises:
-        SystemExit: 2, from tyro, which prints the unknown option and the nearest valid one; its notes are the options
-            that are no settings.
+        SystemExit: 2, from tyro, which prints the unknown option and the nearest one; notes: what is no setting.
     """
     if not arguments:
         return config

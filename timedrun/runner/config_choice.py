@@ -190,8 +190,7 @@ def _fields(kind: type[Method]) -> str:
 
 
 def read_config(benchmark: Benchmark, path: Path) -> RunConfig:
-    """Load a config from a JSON file, which need not be trusted. Raise UsageError unless it is a config of this
-    benchmark."""
+    """Load a config from a JSON file, which need not be trusted. Raise UsageError unless it is of this benchmark."""
     values = read_json(path)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: no settings by name, so not a config; `timedrun show --json` prints one.")

@@ -4,6 +4,7 @@ import copy
 import functools
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "layer_freezing": {"start": 0.2, "level": 0.5},
     "sam": {"interval": 2},
     "selective_backprop": {"start": 0.0, "interrupt": 3},
+    "info_batch": {"start": 0.2},
     "swa": {"start": 0.2, "end": 0.6},
     "gradient_clipping": {"by": "adaptive", "threshold": 0.01},
     "progressive_resizing": {"delay": 0.2, "finetune": 0.2, "increment": 1},
@@ -72,8 +74,9 @@ class SmallRun:
         generator, labels = torch.Generator().manual_seed(step), torch.arange(4)
         size = self.speed.input_size(32, step / STEPS)
         images = torch.randint(256, (4, 3, size, size), dtype=torch.uint8, generator=generator)
-        images = self.speed.augment(images, torch.arange(4 * step, 4 * step + 4).numpy(), epoch=1).float() / 128 - 1
-        self.speed.before_step(self.model, step, step / STEPS)
+        samples = np.arange(4 * step, 4 * step + 4)
+        images = self.speed.augment(images, samples, epoch=1).float() / 128 - 1
+        self.speed.before_step(self.model, step, step / STEPS, samples % 8)
         return self.speed.batch(*self.speed.select(images, labels, self.losses), 4)
 
     def step(self, step: int) -> Tensor:
@@ -82,7 +85,7 @@ class SmallRun:
 
         def compute(reduced: bool) -> Tensor:
             with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
-                logits = self.model(inputs)
+                logits = self.speed.outputs(self.model(inputs))
             hard = not targets.is_floating_point()
             loss = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten() if hard else targets)
             loss.backward()

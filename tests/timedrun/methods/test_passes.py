@@ -6,9 +6,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods import SAM, GradientClipping, SelectiveBackprop, stack
+from timedrun.methods import SAM, GradientClipping, InfoBatch, SelectiveBackprop, stack
 from timedrun.methods.gradient_clipping import MIN_WEIGHT_NORM
 from timedrun.methods.method import Hooks, Position
 from timedrun.methods.selective_backprop import keep_probabilities
@@ -124,6 +125,10 @@ def test_adaptive_bounds_each_filter_row_and_vector_by_its_weights():
 SAMPLES = torch.arange(8.0).view(8, 1, 1, 1)
 
 
+def no_losses(inputs: Tensor, targets: Tensor) -> Tensor:
+    raise AssertionError
+
+
 def own_values(inputs: Tensor, targets: Tensor) -> Tensor:
     return inputs[:, 0, 0, 0]
 
@@ -156,3 +161,30 @@ def test_it_acts_within_its_part_of_the_run_and_not_in_interrupted_steps():
     assert len(hooks.select(x, x, lambda inputs, targets: inputs.square(), Position(0, 0.0))[0]) == 4  # a column
     with pytest.raises(ValueError, match="one loss a sample"):
         hooks.select(x, x, lambda inputs, targets: torch.tensor(0.0), Position(0, 0.0))
+
+
+def test_a_batch_without_some_easy_samples_has_the_mean_gradient_of_the_whole_one_also_in_parts():
+    speed, net, inputs, classes = stack(InfoBatch(start=0.0, easy=0.75)), nn.Linear(8, 8), torch.eye(8), torch.arange(8)
+    F.cross_entropy(net(inputs), classes).backward()
+    whole, net.weight.grad = net.weight.grad, None
+    for step in range(3000):
+        speed.before_step(net, step, 0.0, samples=np.arange(8) + 8)
+        kept, labels = speed.select(inputs, classes, no_losses)
+        for part, wanted in zip(kept.split(3), labels.split(3), strict=True):
+            (F.cross_entropy(speed.outputs(net(part)), wanted, reduction="sum") / len(kept) / 3000).backward()
+    assert len(kept) == 5 and speed.report == ["info_batch: 3000 batches without 50% of their easy samples"]
+    torch.testing.assert_close(net.weight.grad, whole, atol=1e-3, rtol=0.05)
+
+
+def test_easy_samples_are_those_of_the_lowest_losses_when_they_were_last_trained_on():
+    hooks, x, classes, own = InfoBatch(start=0.5, end=0.75).hooks(), torch.zeros(4, 2), torch.ones(4).long(), []
+    for progress, samples in ((0.0, [7, 0, 1, 2]), (0.5, [3, 2, 1, 0]), (0.6, [0, 1, 2, 3]), (0.75, [0, 1, 2, 3])):
+        at = Position(len(own), progress, samples=np.array(samples))
+        kept, _ = hooks.select(x + torch.tensor(samples)[:, None], classes, no_losses, at)
+        own.append(kept[:, 0].tolist())
+        sizes = torch.stack([0 * kept[:, 0], kept[:, 0]], 1).requires_grad_()  # lower losses for higher numbers
+        assert hooks.outputs(hooks.outputs(sizes, at), at) is sizes and hooks.outputs(x, at) is x  # a second pass
+    torch.testing.assert_close(hooks.losses[[0, 1, 2, 3, 7]], F.softplus(-torch.tensor([0.0, 1, 2, 3, 7])))
+    assert own[0] == [7, 0, 1, 2] and set(own[1]) > {3, 0} and len(own[1]) == 3 and own[3] == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="needs the number and the class of each sample, .* samples None; no step"):
+        hooks.select(x, classes, no_losses, Position(0, 0.5))

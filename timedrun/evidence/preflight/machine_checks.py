@@ -16,8 +16,7 @@ from timedrun.runner.provenance.hardware import default_threads
 LEAST_FREE_BYTES = 64 * 2**20  # for a log and its side files, with a margin; checkpoints come on top
 EARLIEST_TIME = 1_577_836_800.0  # 2020-01-01: an earlier wall clock was never set
 SLOW_CLOCK_SOURCES = ("acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies")
-"""Linux's names of sources that are coarse or take microseconds to read; the fallbacks for an untrusted processor
-counter."""
+"""Linux's names of sources that are coarse or slow to read; the fallbacks for an untrusted processor counter."""
 
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 

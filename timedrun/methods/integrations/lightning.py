@@ -18,8 +18,7 @@ with fitting_torchvision():
 
 
 class MethodsModule(LightningModule):
-    """Call `speed.backward` in a module's optimizer step, for methods that repeat a step's passes. The subclass sets
-    `speed`.
+    """Call `speed.backward`, which the subclass sets, in a module's optimizer step, for methods that repeat passes.
 
     Examples:
         >>> from timedrun.methods import SAM, stack

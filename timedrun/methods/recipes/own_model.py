@@ -78,9 +78,8 @@ def recipe(
         places: calls that the loop makes, by default PLAIN_LOOP or, of a language model, LANGUAGE_LOOP; RandAugment, in
             the recipe hot, needs "augment" as well.
 
-    Raises ValueError, before the model is changed, for a budget out of range, for another kind of model, for methods
-    that need a call which the loop does not make, and for methods that do not fit the model: each is named with the
-    reason.
+    Raises ValueError, before the model is changed, for a budget out of range, for another kind of model, and, with the
+    reason, for methods that need a call which the loop does not make or that do not fit the model.
 
     Examples:
         >>> net = nn.Sequential(nn.Conv2d(3, 16, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))

@@ -201,8 +201,7 @@ class Lamb(GroupedOptimizer):
 
 
 class DecoupledSGD(GroupedOptimizer):
-    """Implement SGD with momentum and a weight decay of `weight_decay` a step at the peak rate, scaled by the schedule
-    alone.
+    """Implement SGD with momentum and a decay of `weight_decay` a step at the peak rate, scaled by the schedule alone.
 
     Decay enters neither the gradient nor the momentum. In the steady state torch.optim.SGD's coupled decay c is
     `weight_decay` = lr * c / (1 - momentum). The rate given here is the peak; set group["lr"] before each step. Source:

@@ -21,8 +21,7 @@ TRIM_THRESHOLD, MMAP_MAX = -1, -4
 
 
 def set_backends(device: torch.device, *, tf32: bool, cudnn_benchmark: bool) -> None:
-    """Set torch's switches for CUDA in this process, and on a CPU have glibc keep the memory of freed tensors for the
-    next ones.
+    """Set torch's switches for CUDA in this process, and on a CPU have glibc keep the memory of freed tensors.
 
     By default glibc returns large tensors to the system, which clears every page again when it is touched. Half of the
     machine's memory becomes addresses of glibc's heap, for which Linux is asked for huge pages as tensors touch them.

@@ -29,8 +29,7 @@ def _check_kind(kind: str, milestones: Sequence[float], cooldown: float) -> None
 
 @dataclass(frozen=True)
 class Schedule:
-    """Compute a learning-rate curve over `epochs`: a linear warm-up from exactly 0, then `kind` from 1 to
-    `final_factor`.
+    """Compute a learning rate over `epochs`: a linear warm-up from exactly 0, then `kind` from 1 to `final_factor`.
 
     Raises ValueError for settings that leave no epochs, or none after the warm-up.
 
@@ -149,8 +148,7 @@ class StepSchedule:
             )
 
     def stretched(self, ratio: float) -> StepSchedule:
-        """Return this schedule with every number of steps times `ratio`, rounded. Raises UsageError if no steps are
-        left."""
+        """Return this schedule with all numbers of steps times `ratio`, rounded. Raises UsageError if none are left."""
         try:
             return replace(
                 self,
@@ -164,8 +162,7 @@ class StepSchedule:
 
     @property
     def decay_steps(self) -> int:
-        """Return the steps in which the rate falls: from the end of the warm-up to the end, or trapezoid's cool-
-        down."""
+        """Return the steps in which the rate falls: those after the warm-up, or trapezoid's cool-down."""
         falling = {"constant": 0, "trapezoid": self.cooldown_steps}
         return falling.get(self.kind, self.steps - self.warmup_steps)
 

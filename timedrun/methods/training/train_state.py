@@ -115,8 +115,7 @@ class TrainState:
 
     def digest(self) -> str:
         """Return the SHA-256 of every part's state, without random generators: equal if training came to the same
-        numbers, bit for bit. Of a sharded part, it is that of this rank's shards. Tensors are copied to the host one by
-        one."""
+        numbers, bit for bit. Of a sharded part, it is that of this rank's shards. One tensor at a time is copied."""
         content = hashlib.sha256()
         _digest_value(content, self._parts())
         return content.hexdigest()

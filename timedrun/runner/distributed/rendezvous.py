@@ -67,8 +67,7 @@ def open_store(
 ) -> TCPStore:
     """Return the store at `host` and `port`, or any free port if 0; this process holds it if it `serves`.
 
-    Raises UsageError if the port is in use or the host does not resolve, RankLost if it cannot be reached within
-    `seconds`.
+    Raises UsageError if the port is in use or the host does not resolve, RankLost after `seconds`.
     """
     listener, where = None, f"{host}, port {port}"
     if serves:
@@ -151,8 +150,7 @@ def connection_lost(who: str, error: Exception) -> RankLost:
 def route_interface(address: str, port: int) -> str:
     """Return the network interface that routes to `address`, or "" if unknown.
 
-    By default gloo uses the interface of the host name: often one that strangers can reach, or one that other nodes
-    cannot.
+    By default gloo uses the interface of the host name: often one that strangers reach, or that other nodes do not.
     """
     try:
         family, _, _, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]

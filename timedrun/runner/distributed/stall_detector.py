@@ -1,5 +1,4 @@
-"""Stall detection: classify what the training thread does (collective, device, own code), and measure for how long the
-process has been idle."""
+"""Stall detection: what the training thread does (collective, device, own code), and how long the process is idle."""
 
 import contextlib
 import resource

@@ -41,8 +41,7 @@ GRACE_SECONDS: Final = 3.0
 
 
 class Watchdog:
-    """A thread on each rank that sends heartbeats with its step and activity to rank 0, which finds failures and
-    reports them to all ranks.
+    """A thread on each rank that sends its step and activity to rank 0, which finds failures and tells all ranks.
 
     A rank has died when its connection closes unannounced, and is unreachable without a heartbeat for
     HEARTBEAT_TIMEOUT. A rank hangs when at least one rank waits in a collective and all that do not are idle, for
@@ -124,8 +123,7 @@ class Watchdog:
             return self.failure.message
 
     def stop(self) -> None:
-        """Report that this rank's run is over: its silence is not a failure. The thread goes on until the others
-        have left too."""
+        """Report that this rank's run is over: its silence is no failure. The thread stays until all have left."""
         with self._changed:
             self._returned = self._stopping = True
             if self._thread is not None and self._thread.is_alive():

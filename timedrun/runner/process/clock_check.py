@@ -34,8 +34,7 @@ class ClockCheck:
             self._first, self._last, self._logged = tuple(saved["first"]), tuple(saved["last"]), saved["told"]
 
     def check(self, step: int) -> None:
-        """Log the seconds by which the clock was set since the last check, negative for back, after optimizer step
-        `step`."""
+        """Log the seconds by which the clock was set since the last check, negative for back, after step `step`."""
         now = (self._log.clock(), self._monotonic())
         self._compare(now, self._last, 0.0, step)
         self._compare(now, self._first, self._logged, step)

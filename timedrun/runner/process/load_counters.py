@@ -198,8 +198,7 @@ def _text(file: Path) -> str:
 
 
 def log_load(log: RunLog, reports: Sequence[tuple[str, Reading]], **metadata: Scalar) -> None:
-    """Log the load of the machine that was loaded most, from the `block` of every rank. Unknown counters are named with
-    their reasons."""
+    """Log the load of the machine that was loaded most, from all ranks' `block`. Unknown counters have reasons."""
     machines: dict[str, list[Reading]] = {}
     for boot, reading in reports:
         machines.setdefault(boot, []).append(reading)

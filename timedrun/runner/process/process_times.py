@@ -15,8 +15,7 @@ ThreadTimes = dict[Path, tuple[float, float]]  # running and waiting seconds of 
 
 
 def thread_times(tasks: list[Path]) -> ThreadTimes | None:
-    """Return the times of threads from /proc/<pid>/schedstat (Linux' sched-stats.rst), None if the kernel does not
-    account for them."""
+    """Return the times of threads from /proc/<pid>/schedstat (Linux' sched-stats.rst), None if the kernel has none."""
     times: ThreadTimes = {}
     for task in tasks:
         try:

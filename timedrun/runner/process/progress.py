@@ -72,8 +72,7 @@ class Progress:
         return min(left, max(0.0, self.budget_seconds - elapsed)) if self.budget_seconds else left
 
     def _pass(self, parts: Sequence[str]) -> None:
-        """Print a passing line. On a terminal it fits in one row, so that it can be overwritten: its label is cut in
-        the middle, then its end."""
+        """Print a passing line, on a terminal in one row: its label is cut in the middle, then its end."""
         text, columns = "  ".join(parts), stdio.terminal_columns(self.stream)
         if columns is None:
             stdio.write(f"{self.label}  {text}\n", self.stream)

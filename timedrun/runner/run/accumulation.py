@@ -21,8 +21,7 @@ def backward(
     precision: Precision,
     ranks: ProcessGroup,
 ) -> Tensor:
-    """Add the gradients of `loss_of(*piece)` for all `pieces`, as often as the methods want, and return the sum of the
-    losses on this rank.
+    """Add the gradients of `loss_of(*piece)` for all `pieces`, as often as the methods want; return the losses' sum.
 
     The gradients of all pieces are reduced over the ranks in the last backward pass through `parallel`, the wrapped
     `model`. Its mean over ranks is that of the sums: `loss_of` weights each piece so that this is the step's loss.

@@ -59,8 +59,7 @@ class CheckpointManager:
         return self.folder is not None and 0 < self._every <= self._monotonic() - self._last
 
     def save(self, step: int, state: Callable[[], Any], about: Callable[[], dict[str, Any]]) -> str | None:
-        """Save `state()` after `step`, with the entries of `about()`, on all ranks, and remove all older checkpoints
-        but one.
+        """Save `state()` after `step`, with the entries of `about()`, on all ranks; keep one older checkpoint.
 
         Returns:
             None, or on all ranks the reason of a rank that failed. Then no rank keeps the step and the older ones stay.

@@ -29,8 +29,7 @@ class Replicas:
     """All ranks' copies of the parameters of the modules among `parts`, compared by sum and sum of squares in float64.
 
     Ranks differ in a parameter if their sums of squares are more than 1 % of the largest apart, or their sums more than
-    1 % of its norm. Buffers and random generators may differ. NaN and infinity on all ranks are left to the check of
-    the loss.
+    1 % of its norm. Buffers and random generators may differ. NaN on all ranks is left to the check of the loss.
     """
 
     def __init__(self, ranks: ProcessGroup, parts: Mapping[str, Stateful]) -> None:
@@ -60,8 +59,7 @@ class Replicas:
 
 
 def parameters(parts: Mapping[str, Stateful]) -> dict[str, Tensor]:
-    """Return the parameters of the modules among `parts` by "part.name", without sharded ones, which no two ranks
-    share."""
+    """Return the parameters of the modules among `parts` by "part.name", but sharded ones, which no two ranks share."""
     modules = {part: module for part, module in parts.items() if isinstance(module, nn.Module)}
     named = ((f"{part}.{name}", value) for part, module in modules.items() for name, value in module.named_parameters())
     return {name: value.detach() for name, value in named if value.is_floating_point() and not is_sharded(value)}

@@ -70,8 +70,7 @@ def settings_of(config: RunConfig, info: RunInfo) -> dict[str, Scalar]:
 
 
 def epochs_info(config: EpochRunConfig, optimizer: Optimizer, batch: BatchPlan) -> dict[str, Scalar]:
-    """Return the hyper-parameters of a run that counts epochs, of a model without attention, under MLPerf's names if it
-    has them."""
+    """Return the hyper-parameters of a run that counts epochs, of a model without attention, under MLPerf's names."""
     return {
         "gradient_accumulation_steps": batch.accumulation,
         "micro_batch_size": batch.micro,

@@ -222,8 +222,7 @@ class Recompiled(TimedrunError):
 
 
 def recompiled(error: BaseException, step: int) -> Recompiled | None:
-    """Return the error to report for `error`, raised after optimizer step `step`, or None unless it is torch's of
-    `recompiling_is_an_error`."""
+    """Return the error to report for `error` after step `step`; None unless it is of `recompiling_is_an_error`."""
     dynamo: Any = sys.modules.get("torch._dynamo.exc")
     if dynamo is None or not isinstance(error, dynamo.RecompileError):
         return None

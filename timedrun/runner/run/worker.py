@@ -53,8 +53,7 @@ class LaunchOptions(Launch):
 
 
 def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -> ExitCode:
-    """Run `settings` as this process's rank; return the exit code. Raises TimedrunError if the run was aborted; its log
-    says why."""
+    """Run `settings` as this process's rank; return the exit code. Raises TimedrunError if the run was aborted."""
     if not faulthandler.is_enabled():
         faulthandler.enable()  # a mapped file that is truncated ends the process: this prints the place
     origin.image_digest()  # a malformed one is refused on every rank before any waits for another
@@ -197,8 +196,7 @@ def open_log(
     settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str, resume_from: dict[str, Any] | None
 ) -> RunLog:
     """Open the run's log, with config, system, environment and provenance next to it, on rank 0; on the other ranks
-    return a log that writes nothing. Raises TimedrunError, on all ranks, if rank 0 could not write or the result
-    exists."""
+    return a log that writes nothing. Raises TimedrunError, on all ranks, if rank 0 could not write it."""
 
     def opened() -> RunLog:
         try:

@@ -41,8 +41,7 @@ def parts_of(name: str) -> tuple[str, str, str]:
 
 def spec_texts(name: str, folder: Path) -> dict[str, str]:
     """Return title, ruleset and default data of benchmark `name` in `folder`, as far as its source has them as texts.
-    Raises OSError, ValueError or SyntaxError if `__init__.py` is missing, is not Python, or calls no BenchmarkSpec for
-    SPEC."""
+    Raises OSError, ValueError or SyntaxError if `__init__.py` is missing, is not Python, or has no SPEC."""
     _, spec, _ = parts_of(name)
     for node in ast.parse((folder / "__init__.py").read_text(encoding="utf-8"), str(folder / "__init__.py")).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]

@@ -117,8 +117,7 @@ def implementation_description(
 ) -> dict[str, Any]:
     """Return <system>_<implementation>.json, the code and settings that ran on a system. The first five keys are those
     of the submission rules (submission_rules.adoc, "model-info_<implementation_id>.json metadata"), spelt as in
-    MLCommons' inference submission checker, the only tool that reads them; the rules for Training name the file but no
-    keys."""
+    MLCommons' inference submission checker, the only tool that reads them; Training's rules name no keys."""
     config = result.configs[0]
     precision = str(config.get("precision", "fp32"))
     from_checkpoint = config.get("start") == "checkpoint"

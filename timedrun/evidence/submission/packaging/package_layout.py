@@ -212,8 +212,7 @@ def missing_files(code: Path | None, sets: Sequence[ResultFolder]) -> list[str]:
 
 
 def source_files(source: Path, benchmark: str | None) -> dict[str, Path]:
-    """Return the files of timedrun and of the top-level package of `benchmark`, unless that is None, by their path in
-    the package, sorted.
+    """Return the files of timedrun and of `benchmark`'s top-level package, if any, by path in the package, sorted.
 
     These are the files that git tracks below `source`, and Python files that it neither tracks nor ignores, since runs
     may have imported them; outside of git, all files except hidden ones and caches. A benchmark package from elsewhere
@@ -299,8 +298,7 @@ def _listed(root: Path, *arguments: str) -> list[str]:
 
 
 def _import_root(source: Path, benchmark: str) -> Path:
-    """Return the folder on the import path, or else the working directory, that holds the package `benchmark`. Nothing
-    is imported."""
+    """Return the folder on the import path, or the working directory, that holds `benchmark`, without importing it."""
     places = [place for place in package_places(benchmark) or () if place.is_dir()]
     if here := nearby().get(benchmark):
         places.append(here)

@@ -132,8 +132,7 @@ class Reproduction:
 
 def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction:
     """Score everything at `path` (a log, results, packages, a round) and compare it with `claims`, by default those of
-    the packages' manifests. Files of packages are compared with their manifests. Raise ClaimError if one is
-    unreadable."""
+    the packages' manifests, as are the packages' files. Raise ClaimError if one is unreadable."""
     opened = packages(path) if path.is_dir() else []
     if claims is not None:
         figures = compared(score([path]), claims, "not here")
