@@ -64,8 +64,7 @@ def git(root: Path, *arguments: str) -> str | None:
 
 
 def _digest(folder: Path, names: Iterable[str]) -> str:
-    """Return the SHA-256 of the files `names` below `folder`, "unknown" if one cannot be read. git's own diff depends
-    on the user's settings."""
+    """Return the SHA-256 of the files `names` in `folder`, "unknown" if one is unreadable; git's diff has settings."""
     try:
         states = [[name, *_state(folder / name)] for name in sorted(names)]
     except OSError:

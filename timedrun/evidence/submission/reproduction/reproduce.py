@@ -55,8 +55,7 @@ class Reproduction:
 
     @property
     def reproduced(self) -> bool:
-        """True if every claim with logs here is reproduced and no file was changed; without claims, if every set has a
-        score."""
+        """True if all claims with logs here are reproduced and no file was changed; without claims, if sets score."""
         claimed = [figure for figure in self.figures if figure.verdict != "not claimed" and figure.claimed is not None]
         relevant = [figure for figure in claimed if figure.verdict != "not here"] if claimed else list(self.figures)
         if not relevant:
